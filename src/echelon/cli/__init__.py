@@ -1,0 +1,104 @@
+"""The command line: one lazily imported module per command."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from echelon.errors import ConfigError, EchelonError
+from echelon.version import __version__
+
+COMMANDS = {
+    "run": "Run a script, follow it to its end, exit with its code.",
+    "submit": "Start a run and return at once with its id.",
+    "render": "Print the exact job script; start nothing.",
+    "ls": "List runs, newest last.",
+    "status": "How a run is doing.",
+    "logs": "What the ranks wrote.",
+    "why": "The verdict on a failed run.",
+    "cancel": "End a run.",
+    "resume": "Start the next attempt of a run that has ended.",
+    "init": "Write an echelon.toml for this project.",
+}
+
+
+class Commands(click.Group):
+    """Knows the commands by name; imports only the one that was typed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"echelon.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise _unknown_command(args[0])
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _unknown_command(word: str) -> ConfigError:
+    from echelon.config.suggest import closest
+
+    if word.endswith(".py"):
+        return ConfigError(f"no command {word!r}", hint=f"echelon run {word}")
+    return ConfigError(f"no command {word!r}", hint=closest(word, COMMANDS) or "echelon --help lists the commands")
+
+
+@click.group(
+    cls=Commands,
+    help="One PyTorch script, every GPU you can reach, one command, and it keeps running.\n\n"
+    "    echelon run -N 2 -g 4 train.py --lr 1e-4",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, prog_name="echelon")
+def commands() -> None:
+    pass
+
+
+def main() -> NoReturn:
+    """Every explainable failure becomes its message and its exit code here, and nowhere else."""
+    try:
+        code = commands.main(standalone_mode=False)
+    except EchelonError as error:
+        _report(str(error))
+        code = error.exit_code
+    except click.UsageError as error:
+        _report(str(_translated(error)))
+        code = ConfigError.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        code = 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone; nothing is left to flush
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _report(text: str) -> None:
+    if os.environ.get("ECHELON_DEBUG") or "--debug" in sys.argv:
+        import traceback
+
+        traceback.print_exc()
+    click.echo(text, err=True)
+
+
+def _translated(error: click.UsageError) -> ConfigError:
+    command = error.ctx.command_path if error.ctx is not None else "echelon"
+    if isinstance(error, click.NoSuchOption):
+        near = error.possibilities or ()
+        guess = f"did you mean {sorted(near)[0]}?" if near else f"{command} --help lists the flags"
+        return ConfigError(f"unknown flag {error.option_name}", origin="command line", hint=guess)
+    return ConfigError(error.format_message(), origin="command line", hint=f"{command} --help")

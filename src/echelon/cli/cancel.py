@@ -1,0 +1,49 @@
+"""`echelon cancel`: end a run."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import click
+
+from echelon.cli.options import debug_option
+from echelon.cli.output import say
+from echelon.errors import ConfigError, SchedulerError
+from echelon.observe.find import find_run
+from echelon.observe.status import status_of
+from echelon.registry import member
+from echelon.run_dir import RunDir
+
+PATIENCE_SECONDS = 30.0
+
+
+@click.command(help="End a run: TERM to its ranks, KILL after the grace.")
+@click.argument("run")
+@debug_option
+def command(run: str) -> None:
+    run_dir = find_run(run, os.environ)
+    status = status_of(run_dir)
+    if status.state.ended:
+        raise ConfigError(
+            f"{run_dir.run_id} has already ended",
+            why=f"it is {status.state.value}",
+            hint="echelon ls shows what runs",
+        )
+    job = run_dir.read_job()
+    member("scheduler", job.scheduler).cancel(run_dir)
+    _wait(run_dir, PATIENCE_SECONDS + job.policies.grace.total_seconds())
+
+
+def _wait(run_dir: RunDir, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        state = status_of(run_dir).state
+        if state.ended:
+            say(f"{run_dir.run_id} is {state.value}")
+            return
+        time.sleep(0.05)
+    raise SchedulerError(
+        f"{run_dir.run_id} has not ended {seconds:.0f} s after it was asked to",
+        hint=f"echelon status {run_dir.run_id}",
+    )

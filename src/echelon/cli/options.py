@@ -1,0 +1,172 @@
+"""The flags of run, submit and render, made from the one table of settings; where ours end, the script's begin."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from echelon.config.decode import Machine, Settings, job_of, secrets_of
+from echelon.config.layers import all_layers, merged
+from echelon.config.options import BY_KEY, OPTIONS, Option, Type
+from echelon.errors import ConfigError
+from echelon.job import MASK, Job, Script, ScriptKind, looks_secret
+from echelon.machine import count_gpus, default_python, fit_gpus
+
+USAGE = "[OPTIONS] (SCRIPT.py | -m MODULE | -- COMMAND) [ARGUMENTS]..."
+
+
+class ScriptCommand(click.Command):
+    """Everything after the script belongs to the script, byte for byte."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ours, ctx.meta["echelon.script"] = split_script(args, self._takes_value)
+        return super().parse_args(ctx, ours)
+
+    def _takes_value(self, flag: str) -> bool:
+        for parameter in self.params:
+            if isinstance(parameter, click.Option) and flag in parameter.opts:
+                return not parameter.is_flag
+        return False
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage(ctx.command_path, USAGE)
+
+
+def split_script(args: Sequence[str], takes_value: Callable[[str], bool]) -> tuple[list[str], Script | None]:
+    """Our own words, and the script with its arguments. Pure."""
+    index = 0
+    while index < len(args):
+        word = args[index]
+        if word == "--":
+            return list(args[:index]), _script(ScriptKind.COMMAND, args[index + 1 :])
+        if word == "-m":
+            return list(args[:index]), _script(ScriptKind.MODULE, args[index + 1 :])
+        if not word.startswith("-") or word == "-":
+            return list(args[:index]), _script(ScriptKind.FILE, args[index:])
+        bare = "=" not in word if word.startswith("--") else len(word) == 2
+        index += 2 if bare and takes_value(word) else 1
+    return list(args), None
+
+
+def _script(kind: ScriptKind, words: Sequence[str]) -> Script | None:
+    return Script(kind=kind, target=words[0], args=tuple(words[1:])) if words else None
+
+
+def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(OPTIONS):
+        command = _click_option(option)(command)
+    return command
+
+
+def _click_option(option: Option) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    names = [name for name in (option.short, option.flag, option.key) if name]
+    shown = f"{option.help} [default: {option.default}]" if option.default not in (None, False, 0) else option.help
+    if option.type is Type.SWITCH:
+        return click.option(*names, is_flag=True, help=shown)
+    return click.option(
+        *names, metavar=option.metavar or _metavar(option), help=shown, multiple=option.type is Type.VARIABLES
+    )
+
+
+def _metavar(option: Option) -> str:
+    words = {Type.COUNT: "N", Type.DURATION: "TIME", Type.CHOICE: "|".join(option.choices)}
+    return words.get(option.type, "TEXT")
+
+
+def debug_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks of errors.")(command)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the command line and all the layers below it come to."""
+
+    job: Job
+    settings: Settings
+    secrets: dict[str, str]
+    remarks: tuple[str, ...]
+
+    def origins(self) -> dict[str, str]:
+        return {key: origin for key, _, origin in self.settings.explained()}
+
+    def explained(self) -> list[tuple[str, str, str]]:
+        return [(key, _shown(key, value), origin) for key, value, origin in self.settings.explained()]
+
+
+def _shown(key: str, value: Any) -> str:
+    if key == "set" and isinstance(value, dict):
+        return ", ".join(f"{name}={MASK if looks_secret(name) else text}" for name, text in value.items())
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def request_of(ctx: click.Context, flags: dict[str, Any]) -> Request:
+    script = check_script(ctx.meta["echelon.script"], ctx.command_path)
+    flags["set"] = parse_assignments(flags.get("set", ()))
+    settings = Settings(merged(all_layers(flags, os.environ, Path.cwd())))
+    nodes = settings.count("nodes") + settings.count("spare_nodes")
+    present = count_gpus(os.environ)
+    gpus = fit_gpus(asked=settings.get("gpus_per_node"), nodes=nodes, present=present, cpu=settings.get("cpu"))
+    machine = Machine(cwd=str(Path.cwd()), python=default_python(os.environ), gpus=gpus)
+    remarks = () if gpus else ("no GPU is used: the ranks run on CPU with gloo",)
+    return Request(
+        job=job_of(settings, script, machine),
+        settings=settings,
+        secrets=secrets_of(settings),
+        remarks=remarks,
+    )
+
+
+def parse_assignments(texts: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"{text!r} sets nothing", origin="--set", hint=f"--set {name}=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+def check_script(script: Script | None, command_path: str) -> Script:
+    """Refused before anything starts: no script, one that is not there, one that Python could not run."""
+    if script is None:
+        raise ConfigError("no script was given", origin="command line", hint=f"{command_path} train.py")
+    if script.kind is not ScriptKind.FILE:
+        return script
+    path = Path(script.target)
+    if not path.exists():
+        raise ConfigError(
+            f"no script at {script.target}", origin="command line", why=f"looked in {Path.cwd()}",
+            hint=_near(path) or f"{command_path} PATH/TO/train.py",
+        )  # fmt: skip
+    if not os.access(path, os.R_OK):
+        raise ConfigError(f"cannot read {script.target}", origin="command line", hint=f"chmod u+r {script.target}")
+    if path.suffix != ".py" and path.is_file() and _is_program(path):
+        raise ConfigError(
+            f"{script.target} is not a Python script", origin="command line",
+            hint=f"{command_path} -- {path if '/' in script.target else './' + script.target}",
+        )  # fmt: skip
+    return script
+
+
+def _near(path: Path) -> str | None:
+    from echelon.config.suggest import closest
+
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.suffix == ".py"]
+    except OSError:
+        return None
+    return closest(path.name, names)
+
+
+def _is_program(path: Path) -> bool:
+    with path.open("rb") as file:
+        head = file.read(64)
+    return head.startswith(b"\x7fELF") or (head.startswith(b"#!") and b"python" not in head.split(b"\n")[0])
+
+
+__all__ = ["BY_KEY", "Request", "ScriptCommand", "debug_option", "job_options", "request_of", "split_script"]

@@ -1,0 +1,38 @@
+"""`echelon render`: the exact job script, and nothing else happens."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from echelon.cli.options import Request, ScriptCommand, debug_option, job_options, request_of
+from echelon.cli.output import print_json, print_table
+from echelon.codec import encode
+from echelon.registry import member
+from echelon.run_dir import RunDir, new_run_id
+from echelon.submit import runs_folder
+
+
+@click.command(cls=ScriptCommand, help="Print the exact job script; start nothing.")
+@job_options
+@click.option("--explain", is_flag=True, help="Show every setting and where it came from instead.")
+@click.option("--json", "as_json", is_flag=True, help="The job as JSON instead.")
+@debug_option
+@click.pass_context
+def command(ctx: click.Context, /, explain: bool, as_json: bool, **flags: Any) -> None:
+    request = request_of(ctx, flags)
+    if as_json:
+        print_json({"job": encode(request.job), "origins": request.origins()})
+    elif explain:
+        print_table(("setting", "value", "from"), request.explained())
+    else:
+        click.echo(_rendered(request), nl=False)
+
+
+def _rendered(request: Request) -> str:
+    job = request.job
+    run_dir = RunDir(runs_folder(os.environ) / new_run_id(job.name))
+    script: str = member("scheduler", job.scheduler).render(job, run_dir, 0)
+    return script

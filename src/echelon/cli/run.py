@@ -1,0 +1,27 @@
+"""`echelon run`: start, follow to the end, exit with the job's code."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from echelon.cli.options import ScriptCommand, debug_option, job_options, request_of
+from echelon.cli.output import say
+from echelon.cli.watch import follow_to_the_end
+from echelon.submit import runs_folder, start
+
+
+@click.command(cls=ScriptCommand, help="Run a script on every rank and follow it to its end.")
+@job_options
+@debug_option
+@click.pass_context
+def command(ctx: click.Context, /, **flags: Any) -> int:
+    request = request_of(ctx, flags)
+    for remark in request.remarks:
+        say(remark)
+    run_dir = start(request.job, request.origins(), request.secrets, runs_folder(os.environ))
+    resources = request.job.resources
+    say(f"{run_dir.run_id}: {resources.nodes} nodes x {resources.procs_per_node} ranks, {run_dir.path}")
+    return follow_to_the_end(run_dir, attempt=0)

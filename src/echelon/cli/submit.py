@@ -1,0 +1,25 @@
+"""`echelon submit`: start a run and return at once with its id."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from echelon.cli.options import ScriptCommand, debug_option, job_options, request_of
+from echelon.cli.output import say
+from echelon.submit import runs_folder, start
+
+
+@click.command(cls=ScriptCommand, help="Start a run that goes on by itself; prints its id.")
+@job_options
+@debug_option
+@click.pass_context
+def command(ctx: click.Context, /, **flags: Any) -> None:
+    request = request_of(ctx, flags)
+    for remark in request.remarks:
+        say(remark)
+    run_dir = start(request.job, request.origins(), request.secrets, runs_folder(os.environ))
+    click.echo(run_dir.run_id)
+    say(f"echelon logs -f {run_dir.run_id} follows it")

@@ -1,0 +1,33 @@
+"""A command line with its variables and prelude; the only place in the package that quotes for a shell."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    prelude: tuple[str, ...] = ()
+    """Lines that go before it, verbatim, such as `module load cuda`."""
+
+    def inside(self, wrapper: Sequence[str]) -> Command:
+        """The same command run by another one: `enroot start image CMD`."""
+        return replace(self, argv=(*wrapper, *self.argv))
+
+    def after(self, *lines: str) -> Command:
+        return replace(self, prelude=(*lines, *self.prelude))
+
+    def shell_lines(self, *, replace_shell: bool = False) -> tuple[str, ...]:
+        """What a POSIX shell must read; with replace_shell the last line is an exec."""
+        exports = tuple(f"export {name}={shlex.quote(value)}" for name, value in sorted(self.env.items()))
+        line = shlex.join(self.argv)
+        return (*self.prelude, *exports, f"exec {line}" if replace_shell else line)
+
+
+def typed(argv: Sequence[str]) -> str:
+    """How a person would type it, for messages."""
+    return shlex.join(argv)

@@ -1,0 +1,74 @@
+"""Every setting of a job, once: its flag, its ECHELON_ variable, its key in echelon.toml, its type, its default."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+
+class Type(enum.Enum):
+    COUNT = "a whole number"
+    DURATION = "a duration"
+    TEXT = "text"
+    SWITCH = "true or false"
+    CHOICE = "one of a few words"
+    VARIABLES = "a table of variables"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    key: str
+    type: Type
+    help: str
+    default: Any = None
+    short: str | None = None
+    least: int = 0
+    choices: tuple[str, ...] = ()
+    can_be_off: bool = False
+    metavar: str | None = None
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.key.replace('_', '-')}"
+
+    @property
+    def variable(self) -> str:
+        return f"ECHELON_{self.key.upper()}"
+
+
+OPTIONS = (
+    Option(key="nodes", type=Type.COUNT, short="-N", default=1, least=1, help="How many nodes."),
+    Option(
+        key="gpus_per_node", type=Type.COUNT, short="-g", least=1,
+        help="GPUs on each node, one rank for each; ranks alone where there are no GPUs. "
+        "[default: all there are, or 1 rank]",
+    ),
+    Option(key="procs_per_node", type=Type.COUNT, least=1, help="Ranks on each node, where not one per GPU."),
+    Option(key="min_nodes", type=Type.COUNT, least=1, help="Go on with as few as this when nodes are lost."),
+    Option(key="spare_nodes", type=Type.COUNT, default=0, help="Nodes kept in reserve for lost ones."),
+    Option(key="time", type=Type.DURATION, help="Time limit of one attempt: 90s, 15m, 2h."),
+    Option(
+        key="notice", type=Type.DURATION, default="60s",
+        help="Tell the ranks to stop soon, this long before the limit.",
+    ),
+    Option(key="requeues", type=Type.COUNT, default=0, help="How often exit code 75 or the time limit requeues."),
+    Option(key="restarts", type=Type.COUNT, default=0, help="How often a fault starts all ranks again."),
+    Option(
+        key="hang_timeout", type=Type.DURATION, default="30m", can_be_off=True,
+        help="No progress for this long is a fault; 'off' waits for ever.",
+    ),
+    Option(key="grace", type=Type.DURATION, default="5s", help="Between TERM and KILL."),
+    Option(key="heartbeat", type=Type.DURATION, default="15s", help="A node silent for this long is lost."),
+    Option(key="join_timeout", type=Type.DURATION, default="2m", help="How long every node has to come up."),
+    Option(key="name", type=Type.TEXT, help="Name of the run. [default: the script's]"),
+    Option(key="on", type=Type.CHOICE, default="local", choices=("local",), help="Scheduler."),
+    Option(key="launcher", type=Type.CHOICE, default="ranks", choices=("ranks",), help="What starts the ranks."),
+    Option(key="env", type=Type.CHOICE, default="bare", choices=("bare",), help="What the ranks run in."),
+    Option(key="python", type=Type.TEXT, help="The Python that has torch. [default: this one, or the active venv's]"),
+    Option(key="ports", type=Type.TEXT, metavar="A-B", help="Ports for the rendezvous. [default: any free one]"),
+    Option(key="cpu", type=Type.SWITCH, default=False, help="Leave the GPUs alone."),
+    Option(key="cold", type=Type.SWITCH, default=False, help="Start each rank as an interpreter of its own."),
+    Option(key="set", type=Type.VARIABLES, metavar="KEY=VALUE", help="A variable for the ranks; repeatable."),
+)  # fmt: skip
+BY_KEY = {option.key: option for option in OPTIONS}

@@ -1,0 +1,105 @@
+"""What the user asked for, with no machine in it: script, resources, policies. Round-trips to run.json."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
+NOT_SECRET = frozenset({"TOKENIZERS_PARALLELISM"})
+MASK = "********"
+
+
+class ScriptKind(str, enum.Enum):
+    FILE = "file"  # python train.py
+    MODULE = "module"  # python -m package.module
+    COMMAND = "command"  # anything else, run as it is
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    kind: ScriptKind
+    target: str
+    args: tuple[str, ...] = ()
+
+    def argv(self, python: str) -> tuple[str, ...]:
+        match self.kind:
+            case ScriptKind.FILE:
+                return (python, self.target, *self.args)
+            case ScriptKind.MODULE:
+                return (python, "-m", self.target, *self.args)
+            case ScriptKind.COMMAND:
+                return (self.target, *self.args)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    nodes: int = 1
+    min_nodes: int | None = None
+    spare_nodes: int = 0
+    procs_per_node: int = 1
+    gpus_per_node: int = 0
+    cpus: int | None = None
+    memory: str | None = None
+    time_limit: timedelta | None = None
+
+    @property
+    def smallest(self) -> int:
+        """How few nodes the run may shrink to."""
+        return self.nodes if self.min_nodes is None else self.min_nodes
+
+    @property
+    def all_nodes(self) -> int:
+        return self.nodes + self.spare_nodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policies:
+    restarts: int = 0
+    requeues: int = 0
+    notice: timedelta = timedelta(seconds=60)
+    """How long before the time limit the ranks are told to stop soon."""
+    hang_timeout: timedelta | None = timedelta(minutes=30)
+    grace: timedelta = timedelta(seconds=5)
+    """Between TERM and KILL."""
+    heartbeat: timedelta = timedelta(seconds=15)
+    """How long an agent may be silent before its node counts as lost."""
+    join_timeout: timedelta = timedelta(seconds=120)
+    """How long every agent has to arrive."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    name: str
+    script: Script
+    cwd: str
+    python: str
+    resources: Resources = Resources()
+    policies: Policies = Policies()
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables for the ranks. Those named in `secret_env` are not among them."""
+    secret_env: tuple[str, ...] = ()
+    """Names whose values travel only through the process environment, never through a file."""
+    scheduler: str = "local"
+    launcher: str = "ranks"
+    environment: str = "bare"
+    cold: bool = False
+    ports: str | None = None
+
+    @property
+    def warm(self) -> bool:
+        return not self.cold and self.script.kind is not ScriptKind.COMMAND
+
+    @property
+    def world_size(self) -> int:
+        return self.resources.nodes * self.resources.procs_per_node
+
+
+def looks_secret(name: str) -> bool:
+    return name not in NOT_SECRET and any(word in name.upper() for word in SECRET_WORDS)
+
+
+def masked(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: MASK if looks_secret(name) else value for name, value in environ.items()}

@@ -1,0 +1,49 @@
+"""What this machine has, found out without importing torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from echelon.errors import EnvironmentProblem
+
+
+def count_gpus(environ: Mapping[str, str], root: Path = Path("/")) -> int:
+    """NVIDIA's and AMD's, as the kernel lists them, less what CUDA_VISIBLE_DEVICES hides."""
+    present = len(list(root.glob("proc/driver/nvidia/gpus/*"))) or _count_amd(root)
+    listed = environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is None:
+        return present
+    return min(present, len([entry for entry in listed.split(",") if entry.strip() not in ("", "-1")]))
+
+
+def _count_amd(root: Path) -> int:
+    files = root.glob("sys/class/kfd/kfd/topology/nodes/*/gpu_id")
+    return sum(1 for file in files if file.read_text().strip() not in ("", "0"))
+
+
+def default_python(environ: Mapping[str, str]) -> str:
+    """The Python that ranks run on: ours, unless it has no torch and an environment is active."""
+    if importlib.util.find_spec("torch") is None:
+        for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+            candidate = Path(environ.get(variable, "/nonexistent")) / "bin" / "python"
+            if os.access(candidate, os.X_OK):
+                return str(candidate)
+    return sys.executable
+
+
+def fit_gpus(*, asked: int | None, nodes: int, present: int, cpu: bool) -> int:
+    """How many GPUs each rehearsed node gets: none where there are none, an error where there are too few."""
+    if cpu or present == 0:
+        return 0
+    per_node = asked if asked is not None else present // nodes
+    if per_node == 0 or per_node * nodes > present:
+        wanted = f"{nodes} nodes x {per_node or 1} GPUs = {nodes * (per_node or 1)} GPUs"
+        raise EnvironmentProblem(
+            f"{wanted} asked for, but this machine has {present}",
+            hint=f"echelon run --cpu ... rehearses on CPU; -N 1 -g {present} fits this machine",
+        )
+    return per_node

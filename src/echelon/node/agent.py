@@ -1,0 +1,348 @@
+"""One per node: starts, watches and stops that node's ranks, at the word of the supervisor."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from echelon.errors import EnvironmentProblem
+from echelon.job import Job, masked
+from echelon.node import ports, processes, stacks
+from echelon.node.as_main import STACKS_SIGNAL
+from echelon.node.channel import Channel, ChannelClosed, dial
+from echelon.node.crew import Crew
+from echelon.node.messages import (
+    Bind,
+    Bound,
+    Exit,
+    Exited,
+    Hello,
+    Leave,
+    Notice,
+    Ping,
+    Pulse,
+    Remark,
+    SaveStacks,
+    StacksSaved,
+    Start,
+    Started,
+    Stop,
+    Stopped,
+    Trouble,
+    Upward,
+    from_wire,
+    to_wire,
+)  # fmt: skip
+from echelon.node.node_dir import NodeDir
+from echelon.plan import threads_per_rank
+from echelon.run_dir import AttemptDir, RunDir
+
+PULSE_SECONDS = 0.5
+STACKS_SECONDS = 3.0
+STACKS_QUIET_SECONDS = 0.1
+STARTER_SECONDS = 5.0
+
+
+def main(*, run_path: Path, attempt: int, node: int, host: str, address: str, supervisor: tuple[str, int]) -> int:
+    run_dir = RunDir(run_path)
+    job = run_dir.read_job()
+    processes.adopt_orphans()
+    attempt_dir = run_dir.attempt(attempt)
+    node_dir = NodeDir.create(run_dir.run_id)
+    environ = node_environ(dict(os.environ), job, sharing=_nodes_here(job))
+    crew = Crew(job=job, run_path=run_path, attempt=attempt_dir, host=host, node_dir=node_dir, environ=environ)
+    try:
+        _write_environ(run_dir, attempt_dir, host, environ)
+        channel = dial(*supervisor, run_dir.token.read_bytes(), timeout=job.policies.join_timeout.total_seconds())
+        agent = Agent(job=job, crew=crew, channel=channel, node_dir=node_dir, attempt=attempt_dir, address=address)
+        agent.say(Hello(node=node, host=host, pid=os.getpid()))
+        return agent.work()
+    finally:
+        crew.close(STARTER_SECONDS)
+        node_dir.remove()
+
+
+def _nodes_here(job: Job) -> int:
+    """Rehearsed nodes share one machine's cores."""
+    return job.resources.nodes if job.scheduler == "local" else 1
+
+
+def node_environ(environ: dict[str, str], job: Job, sharing: int) -> dict[str, str]:
+    """What every rank of this node finds in its environment, before its own rank's variables."""
+    cores = len(os.sched_getaffinity(0)) // sharing
+    ours = {"OMP_NUM_THREADS": str(threads_per_rank(cores, job.resources.procs_per_node))}
+    if job.scheduler == "local":  # rehearsed nodes live on the loopback device, whatever the host is called
+        ours |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+    fixed = {
+        "PYTHONPATH": os.pathsep.join(filter(None, (environ.get("PYTHONPATH"), sys.argv[0]))),
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # asking for GPUs must not poison the forked ranks
+    }
+    if job.resources.gpus_per_node == 0:
+        fixed["CUDA_VISIBLE_DEVICES"] = ""
+    return {**ours, **environ, **job.env, **fixed}
+
+
+def _write_environ(run_dir: RunDir, attempt: AttemptDir, host: str, environ: dict[str, str]) -> None:
+    text = "".join(f"{name}={value!r}\n" for name, value in sorted(masked(environ).items()))
+    run_dir.write(attempt.node_env(host), text.encode(errors="surrogateescape"))
+
+
+@dataclass
+class Stopping:
+    generation: int
+    kill_at: float
+    sweeping: bool = False
+    give_up_at: float = float("inf")
+
+
+@dataclass
+class Dumping:
+    generation: int
+    deadline: float
+    asked: tuple[int, ...]
+
+
+class Agent:
+    def __init__(
+        self, *, job: Job, crew: Crew, channel: Channel, node_dir: NodeDir, attempt: AttemptDir, address: str
+    ) -> None:
+        self._job = job
+        self._crew = crew
+        self._channel = channel
+        self._node_dir = node_dir
+        self._attempt = attempt
+        self._address = address
+        self._generation = 0
+        self._stopping: Stopping | None = None
+        self._dumping: Dumping | None = None
+        self._reserved: socket.socket | None = None
+        self._heard = time.monotonic()
+        self._log_problem_said = False
+        self._leaving = False
+
+    def say(self, message: Upward) -> None:
+        self._channel.send(to_wire(message))
+
+    def work(self) -> int:
+        """Until the supervisor says leave (0), or is gone (1)."""
+        wake = _wake_on_signals()
+        next_pulse = 0.0
+        while not self._leaving:
+            readable = self._wait(wake, next_pulse)
+            now = time.monotonic()
+            if wake in readable and _wants_to_end(wake):
+                return 1
+            self._read_outputs(readable)
+            if self._crew.link.fileno() in readable:
+                self._hear_starter()
+            if self._channel.fileno() in readable and not self._hear_supervisor():
+                return 1
+            if now - self._heard > self._job.policies.heartbeat.total_seconds():
+                return 1  # cut off: whoever still reaches the supervisor goes on without us
+            if now >= next_pulse:
+                next_pulse = now + PULSE_SECONDS
+                self._pulse()
+            self._go_on_stopping(now)
+            self._go_on_dumping(now)
+            self._channel.flush()
+        return 0
+
+    def _wait(self, wake: int, next_pulse: float) -> list[int]:
+        outputs = [member.output.fd for member in self._crew.members.values() if not member.exited]
+        sources = [wake, self._crew.link.fileno(), self._channel.fileno(), *outputs]
+        busy = self._dumping is not None or self._stopping is not None
+        timeout = 0.02 if busy else max(0.0, next_pulse - time.monotonic())
+        poller = select.poll()
+        for source in sources:
+            poller.register(source, select.POLLIN | select.POLLHUP)
+        return [fd for fd, _ in poller.poll(timeout * 1000)]
+
+    def _read_outputs(self, readable: list[int]) -> None:
+        for member in self._crew.living():
+            if member.output.fd in readable:
+                member.output.drain()
+
+    # What the starter says
+
+    def _hear_starter(self) -> None:
+        report = self._crew.hear()
+        if report is None:
+            self._starter_died()
+            return
+        match report["is"]:
+            case "started" if report["rank"] in self._crew.members:
+                self._crew.took_off(report["rank"], report["pid"])
+                self.say(Started(generation=self._generation, rank=report["rank"], pid=report["pid"]))
+            case "exited" if report["rank"] in self._crew.members:
+                self._rank_left(report["rank"], report["code"], report["time"])
+            case "trouble":
+                self.say(Trouble(what=report["what"], why=report["why"], hint=report["hint"]))
+            case "swept":
+                self._swept(report)
+
+    def _rank_left(self, rank: int, code: int, when: float) -> None:
+        exit: Exit = self._crew.left(rank, code, when)
+        self.say(Exited(generation=self._generation, exit=exit))
+
+    def _starter_died(self) -> None:
+        now = time.time()
+        for rank in self._crew.replace_starter():
+            self._rank_left(rank, -signal.SIGKILL, now)
+        if self._stopping is not None:
+            self._crew.sweep(self._stopping.generation)
+
+    # What the supervisor says
+
+    def _hear_supervisor(self) -> bool:
+        """False once it is gone."""
+        try:
+            messages = self._channel.receive()
+        except ChannelClosed:
+            return False
+        self._heard = time.monotonic()
+        for message in messages:
+            self._obey(message)
+        return True
+
+    def _obey(self, wire: dict[str, Any]) -> None:
+        match from_wire(wire):
+            case Bind() as bind:
+                self._bind(bind.generation)
+            case Start() as start:
+                self._generation = start.placement.generation
+                self._crew.start(start.placement)
+            case Notice() as notice:
+                self._notice(notice.seconds_left)
+            case SaveStacks() as save:
+                self._save_stacks(save.generation)
+            case Stop() as stop:
+                self._stop(stop)
+            case Leave():
+                self._leaving = True
+            case Ping():
+                pass
+
+    def _bind(self, generation: int) -> None:
+        self._release_port()
+        try:
+            sock = ports.bind(self._address, self._job.ports)
+        except EnvironmentProblem as problem:
+            self.say(Trouble(what=problem.what, why=problem.why or "", hint=problem.hint or ""))
+            return
+        port = sock.getsockname()[1]
+        if self._job.warm:
+            sock.listen(4096)
+            self._crew.open_store(self._address, port, sock.fileno())
+            sock.close()
+        else:
+            ports.hold(sock)
+            self._reserved = sock
+        self.say(Bound(generation=generation, port=port, store_is_up=self._job.warm))
+
+    def _release_port(self) -> None:
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
+
+    def _notice(self, seconds_left: float) -> None:
+        self._node_dir.notice.write_text(f"{time.time() + seconds_left:.3f}\n")
+        ranks = self._crew.signal_those_who_listen(signal.SIGUSR1)
+        told = f", SIGUSR1 to rank {', '.join(map(str, ranks))}" if ranks else ""
+        self._crew.remark(f"notice: {seconds_left:.0f} s left{told}")
+
+    # Stopping
+
+    def _stop(self, stop: Stop) -> None:
+        now = time.monotonic()
+        self._stopping = Stopping(generation=stop.generation, kill_at=now + stop.grace)
+        if self._crew.living():
+            self._crew.signal_all(signal.SIGTERM if stop.grace > 0 else signal.SIGKILL)
+            self._crew.wake_the_stopped()
+        else:
+            self._sweep(self._stopping, now)
+
+    def _go_on_stopping(self, now: float) -> None:
+        stopping = self._stopping
+        if stopping is None:
+            return
+        if stopping.give_up_at <= now:
+            stopping.give_up_at = float("inf")
+            self._crew.kill_starter()
+        elif not self._crew.living() and not stopping.sweeping:
+            self._sweep(stopping, now)
+        elif now >= stopping.kill_at and self._crew.living():
+            self._crew.signal_all(signal.SIGKILL)
+            stopping.kill_at = now + 1.0
+            stopping.give_up_at = min(stopping.give_up_at, now + STARTER_SECONDS)
+
+    def _sweep(self, stopping: Stopping, now: float) -> None:
+        stopping.sweeping = True
+        stopping.give_up_at = now + STARTER_SECONDS * 2
+        self._crew.sweep(stopping.generation)
+
+    def _swept(self, report: dict[str, Any]) -> None:
+        if self._stopping is None or report["generation"] != self._stopping.generation:
+            return
+        generation, self._stopping = self._stopping.generation, None
+        self._crew.clear()
+        self._release_port()
+        self.say(Stopped(generation=generation))
+
+    # Stacks
+
+    def _save_stacks(self, generation: int) -> None:
+        asked = tuple(self._crew.signal_those_who_listen(STACKS_SIGNAL))
+        self._crew.wake_the_stopped()
+        self._dumping = Dumping(generation, time.monotonic() + STACKS_SECONDS, asked)
+
+    def _go_on_dumping(self, now: float) -> None:
+        dumping = self._dumping
+        if dumping is None:
+            return
+        files = [self._node_dir.stacks(rank) for rank in dumping.asked]
+        if now < dumping.deadline and not stacks.is_settled(files, STACKS_QUIET_SECONDS, time.time()):
+            return
+        self._dumping = None
+        for member in self._crew.living():
+            if member.pid is not None:
+                self._write_stacks(member.rank, member.pid)
+        self.say(StacksSaved(generation=dumping.generation))
+
+    def _write_stacks(self, rank: int, pid: int) -> None:
+        file = self._node_dir.stacks(rank)
+        text = file.read_text(errors="replace") if file.exists() else ""
+        with self._attempt.rank_stacks(rank).open("a") as target:
+            target.write(stacks.describe(pid, text))
+        file.write_bytes(b"")
+
+    # Pulse
+
+    def _pulse(self) -> None:
+        self.say(Pulse(generation=self._generation, samples=self._crew.samples()))
+        problem = self._crew.log_problem()
+        if problem is not None and not self._log_problem_said:
+            self._log_problem_said = True
+            self.say(Remark(text=f"output is being lost: cannot write the log ({problem.strerror})"))
+
+
+def _wake_on_signals() -> int:
+    """A pipe that becomes readable when this process is told to end."""
+    wake, wake_write = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(wake_write, False)
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: None)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    return wake
+
+
+def _wants_to_end(wake: int) -> bool:
+    return bool(set(os.read(wake, 4096)) & {signal.SIGTERM, signal.SIGINT})

@@ -1,0 +1,207 @@
+"""The supervisor's agents: started, admitted, heard, told, and ended with all they have."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from echelon.job import Job
+from echelon.node import processes
+from echelon.node.channel import Channel, ChannelClosed, Doorman
+from echelon.node.messages import Downward, Hello, Upward, from_wire, to_wire
+from echelon.node.situation import Loss
+from echelon.plan import gpus_of_node
+
+HANDSHAKE_SECONDS = 10.0
+
+
+@dataclass
+class Agent:
+    node: int
+    host: str
+    address: str
+    process: subprocess.Popen[bytes]
+    channel: Channel | None = None
+    heard: float = 0.0
+
+
+@dataclass
+class Agents:
+    """One rehearsed node is one subprocess here, with a loopback address of its own."""
+
+    job: Job
+    run_path: Path
+    attempt: int
+    token: bytes
+    listener: socket.socket
+    agents: dict[int, Agent] = field(default_factory=dict)
+    doormen: dict[int, tuple[Doorman, float]] = field(default_factory=dict)
+
+    def start(self, node: int) -> None:
+        host, address = f"node{node}", f"127.0.0.{node + 1}"
+        here, port = self.listener.getsockname()[:2]
+        argv = [
+            sys.executable, sys.argv[0], "agent", str(self.run_path), str(self.attempt), str(node), host, address,
+            here, str(port),
+        ]  # fmt: skip
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **self._gpu_variables(node)},
+            start_new_session=True,
+        )
+        self.agents[node] = Agent(node, host, address, process, heard=time.monotonic())
+
+    def _gpu_variables(self, node: int) -> dict[str, str]:
+        per_node = self.job.resources.gpus_per_node
+        if per_node == 0:
+            return {}
+        listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+        everything = range(per_node * self.job.resources.all_nodes)
+        visible = tuple(listed.split(",")) if listed else tuple(map(str, everything))
+        return {"CUDA_VISIBLE_DEVICES": ",".join(gpus_of_node(visible, node, per_node))}
+
+    def tell(self, node: int, message: Downward) -> None:
+        channel = self.agents[node].channel
+        if channel is not None:
+            channel.send(to_wire(message))
+
+    def everyone(self) -> list[int]:
+        return [node for node, agent in self.agents.items() if agent.channel is not None]
+
+    def flush(self) -> None:
+        for agent in self.agents.values():
+            if agent.channel is not None:
+                agent.channel.flush()
+
+    # Listening
+
+    def sources(self) -> list[int]:
+        channels = [agent.channel.fileno() for agent in self.agents.values() if agent.channel is not None]
+        return [self.listener.fileno(), *channels, *self.doormen]
+
+    def hear(self, readable: set[int]) -> tuple[list[tuple[int, Upward]], list[int]]:
+        """What the agents behind these descriptors said, and which of them hung up."""
+        said: list[tuple[int, Upward]] = []
+        gone: list[int] = []
+        if self.listener.fileno() in readable:
+            self._open_the_door()
+        said += self._admit(readable)
+        for node, agent in list(self.agents.items()):
+            if agent.channel is None or agent.channel.fileno() not in readable:
+                continue
+            try:
+                wires = agent.channel.receive()
+                agent.heard = time.monotonic()
+                said += [(node, from_wire(wire)) for wire in wires]  # type: ignore[misc]
+            except (ChannelClosed, ValueError):
+                gone.append(node)
+        return said, gone
+
+    def _open_the_door(self) -> None:
+        try:
+            sock, _ = self.listener.accept()
+        except OSError:
+            return
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self.doormen[sock.fileno()] = (Doorman(sock, self.token), time.monotonic() + HANDSHAKE_SECONDS)
+        except OSError:
+            sock.close()
+
+    def _admit(self, readable: set[int]) -> list[tuple[int, Upward]]:
+        """Strangers that proved themselves become channels once they have said who they are."""
+        said: list[tuple[int, Upward]] = []
+        for fd, (doorman, deadline) in list(self.doormen.items()):
+            try:
+                channel = doorman.admit() if fd in readable else None
+                late = channel is None and time.monotonic() > deadline
+            except ChannelClosed:
+                channel, late = None, True
+            if late:
+                doorman.sock.close()
+            if late or channel is not None:
+                del self.doormen[fd]
+            if channel is not None:
+                said += self._welcome(channel)
+        return said
+
+    def _welcome(self, channel: Channel) -> list[tuple[int, Upward]]:
+        """The first message must say which node this is; it may still be under way, so wait for it briefly."""
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            try:
+                wires = channel.receive()
+            except ChannelClosed:
+                return []
+            if wires:
+                return self._introduce(channel, [from_wire(wire) for wire in wires])  # type: ignore[misc]
+            time.sleep(0.001)
+        channel.close()
+        return []
+
+    def _introduce(self, channel: Channel, messages: list[Upward]) -> list[tuple[int, Upward]]:
+        hello = messages[0]
+        if not isinstance(hello, Hello) or hello.node not in self.agents:
+            channel.close()
+            return []
+        agent = self.agents[hello.node]
+        agent.channel, agent.heard = channel, time.monotonic()
+        return [(hello.node, message) for message in messages]
+
+    # Losing and ending
+
+    def silent(self, seconds: float) -> list[tuple[int, Loss]]:
+        """Those that died, and those that have said nothing for too long."""
+        now = time.monotonic()
+        lost = []
+        for node, agent in self.agents.items():
+            if agent.process.poll() is not None:
+                lost.append((node, Loss.PROCESS))
+            elif agent.channel is not None and now - agent.heard > seconds:
+                lost.append((node, Loss.HOST))
+        return lost
+
+    def end(self, node: int, patience: float = 0.5) -> None:
+        """The agent first, so that its starter can clean up; then whatever is left of its group."""
+        agent = self.agents.pop(node, None)
+        if agent is None:
+            return
+        below = processes.descendants(agent.process.pid)
+        if agent.channel is not None:
+            agent.channel.close()
+        agent.process.kill()
+        agent.process.wait()
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline and any(processes.start_time(pid) is not None for pid in below):
+            time.sleep(0.005)
+            _reap_adopted()
+        processes.send_group_signal(agent.process.pid, 9)
+        for pid in below:
+            if pid in processes.descendants(os.getpid()):
+                processes.send_signal(pid, 9)
+
+    def dismiss(self, seconds: float) -> None:
+        """Everyone was told to leave: wait for them, then end the rest."""
+        deadline = time.monotonic() + seconds
+        for agent in self.agents.values():
+            try:
+                agent.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                pass
+        for node in list(self.agents):
+            self.end(node)
+
+
+def _reap_adopted() -> None:
+    """Orphans of a killed agent are our children now."""
+    for pid in processes.children(os.getpid()):
+        try:
+            os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            pass

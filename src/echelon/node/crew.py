@@ -1,0 +1,199 @@
+"""The ranks of one node, seen from its agent: started, heard, sampled, told, stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from echelon.job import Job
+from echelon.node import processes
+from echelon.node.messages import Exit, Sample
+from echelon.node.node_dir import NodeDir
+from echelon.node.output import LogFile, RankOutput
+from echelon.node.warm import receive_order, send_order
+from echelon.plan import Placement
+from echelon.run_dir import AttemptDir
+
+
+@dataclass
+class Member:
+    """One rank: the pipe we hear it by, and its pid once the starter has forked it."""
+
+    rank: int
+    output: RankOutput
+    pid: int | None = None
+    exited: bool = False
+
+
+class Crew:
+    """Owns the starter process (warm.py), which alone touches the ranks."""
+
+    def __init__(
+        self,
+        *,
+        job: Job,
+        run_path: Path,
+        attempt: AttemptDir,
+        host: str,
+        node_dir: NodeDir,
+        environ: dict[str, str],
+    ) -> None:
+        self._job = job
+        self._run_path = run_path
+        self._attempt = attempt
+        self._host = host
+        self._node_dir = node_dir
+        self._environ = environ
+        self._node_log = LogFile(attempt.node_log(host))
+        self.members: dict[int, Member] = {}
+        self.umask = os.umask(0o077)
+        self._hire_starter()
+
+    def _hire_starter(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        argv = [
+            sys.executable, sys.argv[0], "warm", str(theirs.fileno()), str(self._run_path), str(self._node_dir.path),
+        ]  # fmt: skip
+        self._starter = subprocess.Popen(
+            argv, env=self._environ, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, cwd=self._job.cwd
+        )
+        theirs.close()
+        self.link = ours
+
+    def start(self, placement: Placement) -> None:
+        width = len(str(placement.world_size - 1))
+        for local_rank in range(placement.procs_per_node):
+            rank = placement.rank(local_rank)
+            self._node_dir.prepare(rank)
+            read_fd, write_fd = os.pipe()
+            log = LogFile(self._attempt.rank_log(rank))
+            self.members[rank] = Member(rank, RankOutput(read_fd, rank, width, log, self._node_log))
+            self._order(
+                "rank", write_fd, rank=rank, generation=placement.generation, umask=self.umask,
+                env={**placement.variables(local_rank), **self._rank_variables(rank)},
+            )  # fmt: skip
+            os.close(write_fd)
+
+    def _rank_variables(self, rank: int) -> dict[str, str]:
+        return {
+            "TORCHELASTIC_ERROR_FILE": str(self._node_dir.error(rank)),
+            "ECHELON_NODE_DIR": str(self._node_dir.path),
+            "ECHELON_RUN_DIR": str(self._run_path),
+        }
+
+    def open_store(self, address: str, port: int, listener: int) -> None:
+        self._order("store", listener, address=address, port=port)
+
+    def _order(self, kind: str, /, *fds: int, **order: Any) -> None:
+        try:
+            send_order(self.link, {"is": kind, **order}, fds)
+        except OSError:
+            pass  # the starter is gone; `hear` says so
+
+    def hear(self) -> dict[str, Any] | None:
+        """The starter's next report; None once it is gone."""
+        received = receive_order(self.link)
+        return None if received is None else received[0]
+
+    # Living members
+
+    def living(self) -> list[Member]:
+        return [member for member in self.members.values() if not member.exited]
+
+    def took_off(self, rank: int, pid: int) -> None:
+        self.members[rank].pid = pid
+
+    def left(self, rank: int, code: int, when: float) -> Exit:
+        """What there is to say of a rank that has gone, once all it wrote has been read."""
+        member = self.members[rank]
+        member.exited = True
+        member.output.drain(most=1 << 30)
+        step, _ = self._node_dir.read_progress(rank)
+        return Exit(
+            rank=rank, host=self._host, code=code, time=when, lines=member.output.lines, step=step,
+            error=self._node_dir.read_error(rank) if code != 0 else None,
+        )  # fmt: skip
+
+    def samples(self) -> tuple[Sample, ...]:
+        return tuple(self._sample(member, member.pid) for member in self.living() if member.pid is not None)
+
+    def _sample(self, member: Member, pid: int) -> Sample:
+        step, committed = self._node_dir.read_progress(member.rank)
+        return Sample(
+            rank=member.rank, lines=member.output.lines, cpu_seconds=processes.cpu_seconds(pid),
+            stopped=processes.is_stopped(pid), step=step, committed=committed,
+        )  # fmt: skip
+
+    # Signals
+
+    def signal_all(self, signum: int) -> None:
+        self._order("signal", ranks=[member.rank for member in self.living()], signal=signum, group=True)
+
+    def signal_those_who_listen(self, signum: int) -> list[int]:
+        """Only to ranks with a handler for it: to the others it would be death."""
+        ranks = [m.rank for m in self.living() if m.pid is not None and processes.catches(m.pid, signum)]
+        self._order("signal", ranks=ranks, signal=signum, group=False)
+        return ranks
+
+    def wake_the_stopped(self) -> None:
+        ranks = [m.rank for m in self.living() if m.pid is not None and processes.is_stopped(m.pid)]
+        self._order("signal", ranks=ranks, signal=int(signal.SIGCONT), group=False)
+
+    # Endings
+
+    def sweep(self, generation: int) -> None:
+        self._order("sweep", generation=generation)
+
+    def kill_starter(self) -> None:
+        """Its ranks die with it."""
+        self._starter.kill()
+
+    def replace_starter(self) -> list[int]:
+        """After the starter's death: what it left is ended, and a new one hired. The ranks that died with it."""
+        self._starter.wait()
+        self._end_strays()
+        self.link.close()
+        dead = [member.rank for member in self.living()]
+        self._hire_starter()
+        return dead
+
+    def _end_strays(self) -> None:
+        deadline = time.monotonic() + 2.0
+        while processes.children(os.getpid()) and time.monotonic() < deadline:
+            processes.kill_descendants(os.getpid())
+            try:
+                os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            time.sleep(0.002)
+
+    def clear(self) -> None:
+        """Forgets the generation, after a last look into its pipes."""
+        for member in self.members.values():
+            member.output.drain(most=1 << 30)
+            member.output.close()
+        self.members.clear()
+
+    def log_problem(self) -> OSError | None:
+        return self._node_log.problem
+
+    def remark(self, text: str) -> None:
+        self._node_log.write(f"[echelon] {text}\n".encode())
+
+    def close(self, wait_seconds: float) -> None:
+        """Closing the link tells the starter to end everything below it."""
+        self.link.close()
+        try:
+            self._starter.wait(wait_seconds)
+        except subprocess.TimeoutExpired:
+            self._starter.kill()
+            self._starter.wait()
+        self._end_strays()
+        self.clear()

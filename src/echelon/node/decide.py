@@ -1,0 +1,382 @@
+"""The supervisor's decisions, as a pure function: a state and an event give the next state and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from echelon.node.faults import REQUEUE_CODE, Fault, fault_of, signal_name
+from echelon.node.messages import Exit
+from echelon.node.situation import (
+    Action,
+    AgentJoined,
+    AgentLost,
+    BindPort,
+    CancelAsked,
+    Decision,
+    DumpStacks,
+    EndAgent,
+    Ending,
+    Event,
+    Finish,
+    GiveNotice,
+    Hopeless,
+    Loss,
+    NodeState,
+    NodeStopped,
+    NoticeDue,
+    Outcome,
+    Phase,
+    PhaseTimedOut,
+    PortBound,
+    Progressed,
+    RankExited,
+    RanksHung,
+    ReportFault,
+    Rules,
+    StacksWritten,
+    StartAgent,
+    StartRanks,
+    State,
+    StopRanks,
+    TimeIsUp,
+)  # fmt: skip
+
+TIME_LIMIT_CODE = 124  # what timeout(1) says
+GENERATIONS_WITHOUT_PROGRESS = 3
+
+
+def opening(rules: Rules) -> Decision:
+    """The first decision of an attempt: one agent for every node, spares included."""
+    numbers = range(rules.nodes + rules.spares)
+    state = State(rules=rules, nodes=dict.fromkeys(numbers, NodeState.STARTING))
+    return state, tuple(StartAgent(node) for node in numbers)
+
+
+def decide(state: State, event: Event) -> Decision:
+    if state.phase is Phase.ENDED or _is_stale(state, event):
+        return state, ()
+    match event:
+        case AgentJoined():
+            return _joined(state, event)
+        case AgentLost():
+            return _lost(state, event)
+        case PortBound():
+            return _bound(state, event)
+        case RankExited():
+            return _exited(state, event.exit)
+        case Progressed():
+            return _progressed(state, event), ()
+        case RanksHung():
+            return _hung(state, event)
+        case StacksWritten():
+            return _answered(state, event.node, Phase.DUMPING)
+        case NodeStopped():
+            return _answered(state, event.node, Phase.STOPPING)
+        case PhaseTimedOut():
+            return _timed_out(state, event.phase)
+        case NoticeDue():
+            return _noticed(state)
+        case TimeIsUp():
+            return _time_is_up(state)
+        case CancelAsked():
+            return _cancelled(state, event.signum)
+        case Hopeless():
+            return _stop(state, outcome=event.outcome)
+
+
+def _is_stale(state: State, event: Event) -> bool:
+    """Word from a generation that is over."""
+    generation = getattr(event, "generation", None)
+    return generation is not None and generation != state.generation
+
+
+def _ready(state: State) -> tuple[int, ...]:
+    return tuple(node for node, what in sorted(state.nodes.items()) if what is NodeState.READY)
+
+
+def _alive(state: State) -> tuple[int, ...]:
+    return tuple(node for node, what in sorted(state.nodes.items()) if what is not NodeState.LOST)
+
+
+def _with_node(state: State, node: int, what: NodeState) -> State:
+    return replace(state, nodes={**state.nodes, node: what})
+
+
+# Gathering agents, starting ranks
+
+
+def _joined(state: State, event: AgentJoined) -> Decision:
+    state = _with_node(state, event.node, NodeState.READY)
+    state = replace(state, hosts={**state.hosts, event.node: event.host})
+    return _begin_when_gathered(state)
+
+
+def _begin_when_gathered(state: State) -> Decision:
+    wanted = _alive(state)[: state.rules.nodes]
+    if state.phase is not Phase.GATHERING or not wanted or not set(wanted) <= set(_ready(state)):
+        return state, ()
+    return _begin(state, wanted)
+
+
+def _begin(state: State, members: tuple[int, ...]) -> Decision:
+    state = replace(state, phase=Phase.BINDING, members=members, exits={}, fault=None, step=None, moved=False)
+    return state, (BindPort(members[0], state.generation),)
+
+
+def _bound(state: State, event: PortBound) -> Decision:
+    if state.phase is not Phase.BINDING:
+        return state, ()
+    state = replace(state, phase=Phase.RUNNING)
+    start = StartRanks(state.generation, state.members, event.address, event.port, event.store_is_up)
+    notice = (GiveNotice(state.members),) if state.notice else ()
+    return state, (start, *notice)
+
+
+# Ranks that leave
+
+
+def _exited(state: State, exit: Exit) -> Decision:
+    state = replace(state, exits={**state.exits, exit.rank: exit})
+    if state.phase not in (Phase.RUNNING, Phase.WINDING):
+        return state, ()
+    if len(state.exits) == len(state.members) * state.rules.procs_per_node:
+        return _all_left(state)
+    if state.phase is Phase.WINDING or exit.code == 0:
+        return state, ()
+    if exit.code == REQUEUE_CODE:
+        return replace(state, phase=Phase.WINDING), ()
+    return _stop(state)
+
+
+def _all_left(state: State) -> Decision:
+    codes = {exit.code for exit in state.exits.values()}
+    if codes == {0}:
+        return _stop(state, outcome=Outcome(ending=Ending.SUCCEEDED, exit_code=0, reason="all ranks finished"))
+    if state.phase is Phase.WINDING or (REQUEUE_CODE in codes and codes <= {0, REQUEUE_CODE}):
+        return _stop(state, outcome=_requeue(state, "the ranks stopped in time"))
+    return _stop(state)
+
+
+def _requeue(state: State, because: str, exit_code: int = REQUEUE_CODE) -> Outcome:
+    rules = state.rules
+    if rules.requeued < rules.requeues:
+        return Outcome(ending=Ending.REQUEUED, exit_code=REQUEUE_CODE, reason=because)
+    used = f"all {rules.requeues} requeues are used" if rules.requeues else "no requeues were asked for"
+    return Outcome(
+        ending=Ending.FAILED,
+        exit_code=exit_code,
+        reason=f"{because}, and {used}",
+        hint="echelon resume RUN goes on from here; --requeues N does so by itself",
+    )
+
+
+# Stopping: every fault, cancel and end goes through here, so that one stop is one stop
+
+
+def _stop(state: State, *, outcome: Outcome | None = None, fault: Fault | None = None) -> Decision:
+    state = replace(state, outcome=outcome or state.outcome, fault=state.fault or fault)
+    if state.phase in (Phase.STOPPING, Phase.DUMPING):
+        return state, ()
+    return _stop_ranks(state, state.rules.grace)
+
+
+def _stop_ranks(state: State, grace: float) -> Decision:
+    waiting = tuple(node for node in state.members if state.nodes[node] is NodeState.READY)
+    state = replace(state, phase=Phase.STOPPING, pending=frozenset(waiting))
+    if not waiting:
+        return _stopped(state)
+    return state, (StopRanks(state.generation, waiting, grace),)
+
+
+def _answered(state: State, node: int, phase: Phase) -> Decision:
+    if state.phase is not phase:
+        return state, ()
+    return _still_pending(replace(state, pending=state.pending - {node}))
+
+
+def _still_pending(state: State) -> Decision:
+    if state.pending:
+        return state, ()
+    return _stopped(state) if state.phase is Phase.STOPPING else _stop_ranks(state, state.rules.grace)
+
+
+def _stopped(state: State) -> Decision:
+    if state.outcome is not None:
+        return _finish(state, state.outcome)
+    fault = state.fault or fault_of(tuple(state.exits.values())) or Fault(sentence="the ranks stopped")
+    return _recover(_tally(state), fault)
+
+
+def _finish(state: State, outcome: Outcome) -> Decision:
+    return replace(state, phase=Phase.ENDED, outcome=outcome), (Finish(outcome),)
+
+
+# Recovering
+
+
+def _tally(state: State) -> State:
+    """Whether the generation that has ended got anywhere."""
+    furthest = -1 if state.best_step is None else state.best_step
+    further = state.moved if state.step is None else state.step > furthest
+    best = max((step for step in (state.best_step, state.step) if step is not None), default=None)
+    return replace(state, best_step=best, idle_generations=0 if further else state.idle_generations + 1)
+
+
+def _recover(state: State, fault: Fault) -> Decision:
+    left = state.rules.restarts - state.restarts_used
+    refusal = _refusal(state, fault, left)
+    state = replace(state, last_signature=fault.signature)
+    if refusal is not None:
+        report = ReportFault(state.generation, fault, max(left, 0))
+        state, actions = _finish(state, replace(refusal, fault=fault))
+        return state, (report, *actions)
+    state = replace(state, restarts_used=state.restarts_used + 1)
+    report = ReportFault(state.generation, fault, left - 1)
+    state, actions = _regather(replace(state, generation=state.generation + 1))
+    return state, (report, *actions)
+
+
+def _refusal(state: State, fault: Fault, left: int) -> Outcome | None:
+    """Why there will be no further generation, if there will be none."""
+    if fault.signature is not None and fault.signature == state.last_signature:
+        return _failed(fault, "the same exception came twice at the same place, so another start would not help")
+    if state.idle_generations >= GENERATIONS_WITHOUT_PROGRESS and left > 0:
+        return _failed(fault, f"{state.idle_generations} generations in a row made no progress")
+    if left <= 0:
+        used = state.rules.restarts
+        reason = f"all {used} restarts are used" if used else "no restarts were asked for"
+        return _failed(fault, reason, "" if used else "--restarts N starts all ranks again after a fault")
+    return None
+
+
+def _failed(fault: Fault, reason: str, hint: str = "") -> Outcome:
+    return Outcome(ending=Ending.FAILED, exit_code=fault.exit_code, reason=reason, fault=fault, hint=hint)
+
+
+def _regather(state: State) -> Decision:
+    """The nodes of the next generation: spares first, then agents started anew, then fewer nodes."""
+    restart_first = [node for node, loss in sorted(state.losses.items()) if loss is Loss.PROCESS]
+    restart_last = [node for node, loss in sorted(state.losses.items()) if loss is Loss.HOST]
+    anew: list[int] = []
+    for node in restart_first:
+        if len(_alive(state)) + len(anew) < state.rules.nodes:
+            anew.append(node)
+    if len(_alive(state)) + len(anew) < state.rules.smallest and state.rules.host_comes_back:
+        anew += restart_last[: state.rules.nodes - len(_alive(state)) - len(anew)]
+    if len(_alive(state)) + len(anew) < state.rules.smallest:
+        return _finish(state, _too_few(state))
+    losses = {node: loss for node, loss in state.losses.items() if node not in anew}
+    nodes = {**state.nodes, **dict.fromkeys(anew, NodeState.STARTING)}
+    state = replace(state, phase=Phase.GATHERING, nodes=nodes, losses=losses)
+    state, actions = _begin_when_gathered(state)
+    return state, (*(StartAgent(node) for node in anew), *actions)
+
+
+def _too_few(state: State) -> Outcome:
+    lost = ", ".join(state.hosts.get(node, f"node {node}") for node in sorted(state.losses))
+    return Outcome(
+        ending=Ending.FAILED,
+        exit_code=1,
+        reason=f"{len(_alive(state))} of {state.rules.nodes} nodes are left (lost: {lost})",
+        hint="--spare-nodes N keeps some in reserve, --min-nodes N goes on with fewer",
+    )
+
+
+# Nodes that leave
+
+
+def _lost(state: State, event: AgentLost) -> Decision:
+    if state.nodes.get(event.node) is NodeState.LOST:
+        return state, ()
+    name = state.hosts.get(event.node, f"node {event.node}")
+    state = _with_node(state, event.node, NodeState.LOST)
+    state = replace(state, losses={**state.losses, event.node: event.loss})
+    end = EndAgent(event.node)
+    if state.phase in (Phase.STOPPING, Phase.DUMPING):
+        state, actions = _still_pending(replace(state, pending=state.pending - {event.node}))
+        return state, (end, *actions)
+    if state.phase is not Phase.GATHERING and event.node not in state.members:
+        return state, (end,)  # a spare: nothing that runs is hurt
+    state, actions = _stop(state, fault=Fault(sentence=f"{name} was lost: {event.loss.value}"))
+    return state, (end, *actions)
+
+
+# Hangs, clocks and signals
+
+
+def _progressed(state: State, event: Progressed) -> State:
+    steps = [step for step in (state.step, event.step) if step is not None]
+    return replace(state, step=max(steps, default=None), moved=state.moved or event.moved)
+
+
+def _hung(state: State, event: RanksHung) -> Decision:
+    if state.phase is not Phase.RUNNING:
+        return state, ()
+    waiting = tuple(node for node in state.members if state.nodes[node] is NodeState.READY)
+    state = replace(state, phase=Phase.DUMPING, pending=frozenset(waiting), fault=Fault(sentence=event.sentence))
+    return state, (DumpStacks(state.generation, waiting),)
+
+
+def _timed_out(state: State, phase: Phase) -> Decision:
+    if phase is not state.phase:
+        return state, ()
+    match phase:
+        case Phase.GATHERING:
+            return _gathering_timed_out(state)
+        case Phase.BINDING:
+            return _lost(state, AgentLost(state.members[0], Loss.HOST))
+        case Phase.WINDING:
+            return _stop(state, outcome=_requeue(state, "the ranks stopped in time"))
+        case Phase.DUMPING:
+            return _stop_ranks(state, state.rules.grace)
+        case Phase.STOPPING:
+            return _stopping_timed_out(state)
+        case Phase.RUNNING | Phase.ENDED:
+            return state, ()
+
+
+def _gathering_timed_out(state: State) -> Decision:
+    """Whoever has not come by now is lost; the rest may be enough."""
+    absent = [node for node, what in sorted(state.nodes.items()) if what is NodeState.STARTING]
+    for node in absent:
+        state = _with_node(state, node, NodeState.LOST)
+    state = replace(state, losses={**state.losses, **dict.fromkeys(absent, Loss.HOST)})
+    ends = tuple(EndAgent(node) for node in absent)
+    ready = _ready(state)
+    if len(ready) >= state.rules.smallest:
+        state, actions = _begin(state, ready[: state.rules.nodes])
+        return state, (*ends, *actions)
+    names = ", ".join(state.hosts.get(node, f"node {node}") for node in absent)
+    outcome = Outcome(ending=Ending.FAILED, exit_code=1, reason=f"no agent came from {names} in time")
+    state, actions = _finish(state, outcome)
+    return state, (*ends, *actions)
+
+
+def _stopping_timed_out(state: State) -> Decision:
+    ends: tuple[Action, ...] = tuple(EndAgent(node) for node in sorted(state.pending))
+    for node in state.pending:
+        state = _with_node(state, node, NodeState.LOST)
+    losses = {**state.losses, **dict.fromkeys(state.pending, Loss.HOST)}
+    state, actions = _stopped(replace(state, losses=losses, pending=frozenset()))
+    return state, (*ends, *actions)
+
+
+def _noticed(state: State) -> Decision:
+    if state.notice:
+        return state, ()
+    running = state.phase in (Phase.RUNNING, Phase.WINDING)
+    return replace(state, notice=True), (GiveNotice(state.members),) if running else ()
+
+
+def _time_is_up(state: State) -> Decision:
+    return _stop(state, outcome=_requeue(state, "the time limit was reached", TIME_LIMIT_CODE))
+
+
+def _cancelled(state: State, signum: int) -> Decision:
+    """The first signal stops with grace, the next one without."""
+    outcome = Outcome(ending=Ending.CANCELLED, exit_code=128 + signum, reason=f"cancelled by {signal_name(signum)}")
+    again = state.outcome is not None and state.outcome.ending is Ending.CANCELLED
+    state = replace(state, outcome=outcome)
+    if again and state.phase is Phase.STOPPING:
+        return state, (StopRanks(state.generation, tuple(sorted(state.pending)), 0.0),)
+    return _stop(state, outcome=outcome)

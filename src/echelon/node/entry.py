@@ -1,0 +1,33 @@
+"""The command line of echelon.pyz: which part of the node side this process is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    match sys.argv[1:]:
+        case ["supervise", run, attempt, requeued]:
+            from echelon.node import supervisor
+
+            sys.exit(supervisor.main(Path(run), int(attempt), int(requeued)))
+        case ["agent", run, attempt, node, host, address, dial_address, dial_port]:
+            from echelon.node import agent
+
+            sys.exit(
+                agent.main(
+                    run_path=Path(run), attempt=int(attempt), node=int(node), host=host, address=address,
+                    supervisor=(dial_address, int(dial_port)),
+                )
+            )  # fmt: skip
+        case ["warm", link, run, node_dir]:
+            from echelon.node import warm
+
+            warm.main(int(link), Path(run), Path(node_dir))
+        case ["rank", node_dir, rank, *script]:
+            from echelon.node import warm
+
+            warm.rank_main(Path(node_dir), int(rank), script)
+        case _:
+            sys.exit("echelon.pyz is started by echelon run; see echelon --help")

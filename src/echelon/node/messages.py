@@ -1,0 +1,169 @@
+"""The messages of the channel. Downward from the supervisor: Bind, Start, Notice, SaveStacks, Stop, Ping, Leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Union
+
+from echelon.codec import decode, encode
+from echelon.plan import Placement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bind:
+    """Hold a port for the rendezvous of this generation."""
+
+    generation: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    placement: Placement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """Tell the ranks: stop soon."""
+
+    seconds_left: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaveStacks:
+    generation: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop:
+    generation: int
+    grace: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ping:
+    """Still here: an agent that hears nothing for the heartbeat's length is cut off, and stops its ranks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leave:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hello:
+    node: int
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    generation: int
+    port: int
+    store_is_up: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    generation: int
+    rank: int
+    pid: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorRecord:
+    """An uncaught exception, as the rank left it."""
+
+    time: float
+    type: str
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exit:
+    """How a rank ended. `code` is negative for a signal, as in subprocess."""
+
+    rank: int
+    host: str
+    code: int
+    time: float
+    lines: int = 0
+    step: int | None = None
+    error: ErrorRecord | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exited:
+    generation: int
+    exit: Exit
+
+
+@dataclass(frozen=True, kw_only=True)
+class StacksSaved:
+    generation: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopped:
+    generation: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """What a rank has done so far in this generation."""
+
+    rank: int
+    lines: int
+    cpu_seconds: float
+    stopped: bool
+    step: int | None = None
+    committed: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pulse:
+    generation: int
+    samples: tuple[Sample, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """Something about this node that no restart will mend, in the four parts of an error."""
+
+    what: str
+    why: str
+    hint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remark:
+    """A line for the person who watches."""
+
+    text: str
+
+
+Downward = Union[Bind, Start, Notice, SaveStacks, Stop, Ping, Leave]
+Upward = Union[Hello, Bound, Started, Exited, StacksSaved, Stopped, Pulse, Trouble, Remark]
+Message = Union[Downward, Upward]
+
+KINDS: dict[str, type[Message]] = {
+    kind.__name__: kind
+    for kind in (
+        *(Bind, Start, Notice, SaveStacks, Stop, Ping, Leave),
+        *(Hello, Bound, Started, Exited, StacksSaved, Stopped, Pulse, Trouble, Remark),
+    )
+}
+
+
+def to_wire(message: Message) -> dict[str, Any]:
+    return {"is": type(message).__name__, **encode(message)}
+
+
+def from_wire(data: dict[str, Any]) -> Message:
+    """Raises ValueError for what is no message of ours."""
+    fields = dict(data)
+    kind = KINDS.get(str(fields.pop("is", None)))
+    if kind is None:
+        raise ValueError(f"unknown message {data.get('is')!r}")
+    return decode(kind, fields)

@@ -1,0 +1,71 @@
+"""The node-local folder that an agent shares with its ranks: the notice flag, progress, last words, stacks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from echelon.node.messages import ErrorRecord
+
+PROGRESS = struct.Struct("<qq")  # step and committed step, -1 for none yet
+NOTHING_YET = PROGRESS.pack(-1, -1)
+
+
+class NodeDir:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, run_id: str) -> NodeDir:
+        return cls(Path(tempfile.mkdtemp(prefix=f"echelon-{run_id}-")))
+
+    @property
+    def notice(self) -> Path:
+        return self.path / "notice"
+
+    def progress(self, rank: int) -> Path:
+        return self.path / f"progress-{rank}"
+
+    def error(self, rank: int) -> Path:
+        return self.path / f"error-{rank}.json"
+
+    def stacks(self, rank: int) -> Path:
+        return self.path / f"stacks-{rank}"
+
+    def prepare(self, rank: int) -> None:
+        """A clean slate for a rank of a new generation."""
+        self.error(rank).unlink(missing_ok=True)
+        self.stacks(rank).unlink(missing_ok=True)
+        self.progress(rank).write_bytes(NOTHING_YET)
+
+    def read_progress(self, rank: int) -> tuple[int | None, int | None]:
+        try:
+            step, committed = PROGRESS.unpack(self.progress(rank).read_bytes())
+        except (OSError, struct.error):
+            return None, None
+        return (None if step < 0 else step), (None if committed < 0 else committed)
+
+    def read_error(self, rank: int) -> ErrorRecord | None:
+        try:
+            return parse_error(json.loads(self.error(rank).read_bytes()))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def parse_error(data: dict[str, Any]) -> ErrorRecord:
+    """Our own record, or the one that torch's @record decorator leaves. Raises KeyError and TypeError."""
+    if "type" in data:
+        return ErrorRecord(
+            time=float(data["time"]), type=data["type"], message=data["message"], traceback=data["traceback"]
+        )
+    inner = data["message"]
+    kind, _, message = str(inner["message"]).partition(": ")
+    extra = inner["extraInfo"]
+    return ErrorRecord(time=float(extra["timestamp"]), type=kind, message=message, traceback=str(extra["py_callstack"]))

@@ -1,0 +1,91 @@
+"""A rank's output on its way to the logs: whole lines, each with its rank in front."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+LONGEST_LINE_BYTES = 1 << 16
+
+
+class LineSplitter:
+    """Bytes in, whole lines out. A carriage return ends a line too, so that progress bars show up live."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        text = self._rest + data
+        if b"\r" in text:
+            held = text.endswith(b"\r")  # its newline may be in the next chunk
+            text = text[:-1] if held else text
+            text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n") + (b"\r" if held else b"")
+        *lines, self._rest = text.split(b"\n")
+        while len(self._rest) > LONGEST_LINE_BYTES:
+            lines.append(self._rest[:LONGEST_LINE_BYTES])
+            self._rest = self._rest[LONGEST_LINE_BYTES:]
+        return lines
+
+    def finish(self) -> list[bytes]:
+        rest, self._rest = self._rest.rstrip(b"\r"), b""
+        return [rest] if rest else []
+
+
+class LogFile:
+    """Appends whole blocks; a full disk loses lines, counts them, and never stops the training."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lost_bytes = 0
+        self.problem: OSError | None = None
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError as error:
+            self.lost_bytes += len(view)
+            self.problem = error
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class RankOutput:
+    """One rank's pipe: its bytes go to the rank's own log as they are, its lines to the node's log, tagged."""
+
+    def __init__(self, read_fd: int, rank: int, width: int, rank_log: LogFile, node_log: LogFile) -> None:
+        os.set_blocking(read_fd, False)
+        self.fd = read_fd
+        self.lines = 0
+        self._tag = f"[{rank:>{width}}] ".encode()
+        self._splitter = LineSplitter()
+        self._rank_log = rank_log
+        self._node_log = node_log
+
+    def drain(self, most: int = 1 << 20) -> bool:
+        """False at its end. Stops after about `most` bytes, so that one rank cannot starve the others."""
+        while most > 0:
+            try:
+                data = os.read(self.fd, 1 << 16)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            most -= len(data)
+            self._rank_log.write(data)
+            self._tagged(self._splitter.feed(data))
+        return True
+
+    def _tagged(self, lines: list[bytes]) -> None:
+        self.lines += len(lines)
+        if lines:
+            self._node_log.write(b"".join(self._tag + line + b"\n" for line in lines))
+
+    def close(self) -> None:
+        """The last line may lack its newline: it is written all the same."""
+        self._tagged(self._splitter.finish())
+        self._rank_log.close()
+        os.close(self.fd)

@@ -1,0 +1,370 @@
+"""One per attempt: starts the agents, turns what they say into decisions, performs them, and records."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from echelon.events import Kind
+from echelon.job import Job
+from echelon.node import lease, ports, processes
+from echelon.node.agents import Agents
+from echelon.node.clock import Clock
+from echelon.node.decide import decide, opening
+from echelon.node.messages import (
+    Bind,
+    Bound,
+    Exited,
+    Hello,
+    Leave,
+    Notice,
+    Ping,
+    Pulse,
+    Remark,
+    SaveStacks,
+    StacksSaved,
+    Start,
+    Started,
+    Stop,
+    Stopped,
+    Trouble,
+    Upward,
+)  # fmt: skip
+from echelon.node.record import Record
+from echelon.node.situation import (
+    Action,
+    AgentJoined,
+    AgentLost,
+    BindPort,
+    CancelAsked,
+    DumpStacks,
+    EndAgent,
+    Ending,
+    Event,
+    Finish,
+    GiveNotice,
+    Hopeless,
+    Loss,
+    NodeStopped,
+    NoticeDue,
+    Outcome,
+    Phase,
+    PhaseTimedOut,
+    PortBound,
+    Progressed,
+    RankExited,
+    RanksHung,
+    ReportFault,
+    Rules,
+    StacksWritten,
+    StartAgent,
+    StartRanks,
+    StopRanks,
+)  # fmt: skip
+from echelon.node.watch import Watch
+from echelon.plan import Placement
+from echelon.run_dir import RunDir
+
+PING_SECONDS = 1.0
+PROGRESS_EVENT_SECONDS = 10.0
+WINDING_SECONDS = 30.0
+LEAVE_SECONDS = 5.0
+INTERNAL_ERROR = 70  # EX_SOFTWARE
+LEASE_HELD = 73  # EX_CANTCREAT
+ENVIRONMENT_PROBLEM = 3
+
+
+def main(run_path: Path, attempt: int, requeued: int) -> int:
+    """`requeued` counts how often this run was requeued since a person last started it."""
+    run_dir = RunDir(run_path)
+    job = run_dir.read_job()
+    try:
+        held = lease.take(run_dir.lease, attempt)
+    except lease.LeaseHeld as holder:
+        print(f"another supervisor of this run is alive ({holder}); leaving", file=sys.stderr)
+        return LEASE_HELD
+    processes.adopt_orphans()
+    run_dir.attempt(attempt).path.mkdir(mode=0o700, exist_ok=True)
+    outcome = _supervise(job, run_dir, attempt, requeued)
+    if outcome.ending is Ending.REQUEUED:
+        os.close(held)
+        again = ("supervise", str(run_path), str(attempt + 1), str(requeued + 1))
+        os.execv(sys.executable, [sys.executable, sys.argv[0], *again])
+    return outcome.exit_code
+
+
+def _supervise(job: Job, run_dir: RunDir, attempt: int, requeued: int) -> Outcome:
+    record = Record(run_dir, attempt)
+    token = secrets.token_bytes(32)
+    run_dir.write(run_dir.token, token)
+    listener = ports.bind("127.0.0.1", None)
+    listener.listen(4096)
+    listener.setblocking(False)
+    agents = Agents(job=job, run_path=run_dir.path, attempt=attempt, token=token, listener=listener)
+    try:
+        rules = rules_of(job, requeued)
+        outcome = Supervisor(
+            job=job, run_id=run_dir.run_id, attempt=attempt, rules=rules, agents=agents, record=record
+        ).work()
+    except Exception:  # noqa: BLE001   the outermost function: nothing may be left running, whatever went wrong
+        traceback.print_exc()
+        text = traceback.format_exc().strip().splitlines()[-1]
+        outcome = Outcome(ending=Ending.FAILED, exit_code=INTERNAL_ERROR, reason=f"internal error: {text}")
+    finally:
+        agents.dismiss(LEAVE_SECONDS)
+        listener.close()
+        run_dir.token.unlink(missing_ok=True)
+    record.finish(outcome)
+    return outcome
+
+
+class Supervisor:
+    def __init__(self, *, job: Job, run_id: str, attempt: int, rules: Rules, agents: Agents, record: Record) -> None:
+        self._job = job
+        self._run_id = run_id
+        self._attempt = attempt
+        self._agents = agents
+        self._record = record
+        self._clock = Clock.of(job, time.monotonic())
+        self._phase_since = time.monotonic()
+        self._watch = Watch(started=time.monotonic())
+        self._outcome: Outcome | None = None
+        self._next_ping = 0.0
+        self._next_progress_event = 0.0
+        self._state, self._opening = opening(rules)
+
+    def work(self) -> Outcome:
+        wake = _wake_on_signals()
+        resources = self._job.resources
+        self._record.event(
+            Kind.STARTED, pid=os.getpid(), nodes=resources.nodes, procs_per_node=resources.procs_per_node,
+            gpus_per_node=resources.gpus_per_node,
+        )  # fmt: skip
+        self._perform_all(self._opening)
+        while self._outcome is None:
+            readable = self._wait(wake)
+            if wake in readable:
+                self._hear_signals(wake)
+            said, gone = self._agents.hear(readable)
+            for node, message in said:
+                self._hear(node, message)
+            for node in gone:
+                self._handle(AgentLost(node, Loss.PROCESS))
+            self._look_at_the_clock()
+        self._leave()
+        return self._outcome
+
+    def _wait(self, wake: int) -> set[int]:
+        poller = select.poll()
+        for source in (wake, *self._agents.sources()):
+            poller.register(source, select.POLLIN | select.POLLHUP)
+        timeout = max(0.0, min(self._next_ping, self._clock.next()) - time.monotonic())
+        return {fd for fd, _ in poller.poll(min(timeout, 0.25) * 1000)}
+
+    def _handle(self, event: Event) -> None:
+        before = self._state.phase
+        self._state, actions = decide(self._state, event)
+        if self._state.phase is not before:
+            self._phase_since = time.monotonic()
+        self._perform_all(actions)
+
+    # What is heard
+
+    def _hear_signals(self, wake: int) -> None:
+        for signum in os.read(wake, 4096):
+            if signum in (signal.SIGTERM, signal.SIGINT):
+                self._handle(CancelAsked(signum))
+            elif signum == signal.SIGUSR1:
+                self._handle(NoticeDue())
+
+    def _hear(self, node: int, message: Upward) -> None:
+        match message:
+            case Hello():
+                self._handle(AgentJoined(node, message.host))
+            case Bound():
+                address = self._agents.agents[node].address
+                self._handle(PortBound(message.generation, address, message.port, message.store_is_up))
+            case Started():
+                self._record.event(
+                    Kind.RANK_READY,
+                    rank=message.rank,
+                    pid=message.pid,
+                    node=node,
+                    generation=message.generation,
+                )
+            case Exited():
+                self._watch.forget(message.exit.rank)
+                self._handle(RankExited(message.generation, message.exit))
+            case StacksSaved():
+                self._handle(StacksWritten(message.generation, node))
+            case Stopped():
+                self._handle(NodeStopped(message.generation, node))
+            case Pulse():
+                self._hear_pulse(message)
+            case Trouble():
+                self._handle(Hopeless(_trouble_outcome(self._host(node), message)))
+            case Remark():
+                print(f"{self._host(node)}: {message.text}", file=sys.stderr, flush=True)
+
+    def _host(self, node: int) -> str:
+        return self._state.hosts.get(node, f"node {node}")
+
+    def _hear_pulse(self, pulse: Pulse) -> None:
+        if pulse.generation != self._state.generation or self._state.phase is not Phase.RUNNING:
+            return
+        self._watch.observe(time.monotonic(), pulse.samples)
+        self._handle(Progressed(pulse.generation, self._watch.step, self._watch.moved))
+
+    # Time
+
+    def _look_at_the_clock(self) -> None:
+        now = time.monotonic()
+        for event in self._clock.due(now):
+            self._handle(event)
+        for node, loss in self._agents.silent(self._job.policies.heartbeat.total_seconds()):
+            self._handle(AgentLost(node, loss))
+        limit = self._phase_limit()
+        if limit is not None and now - self._phase_since > limit:
+            self._handle(PhaseTimedOut(self._state.phase))
+            self._phase_since = now
+        self._look_for_hangs(now)
+        self._report_progress(now)
+        if now >= self._next_ping:
+            self._next_ping = now + PING_SECONDS
+            for node in self._agents.everyone():
+                self._agents.tell(node, Ping())
+        self._agents.flush()
+
+    def _phase_limit(self) -> float | None:
+        """Every wait has an end."""
+        policies = self._job.policies
+        match self._state.phase:
+            case Phase.GATHERING | Phase.BINDING:
+                return policies.join_timeout.total_seconds()
+            case Phase.WINDING:
+                return WINDING_SECONDS
+            case Phase.DUMPING:
+                return 10.0
+            case Phase.STOPPING:
+                return policies.grace.total_seconds() + 20.0
+            case Phase.RUNNING | Phase.ENDED:
+                return None
+
+    def _look_for_hangs(self, now: float) -> None:
+        timeout = self._job.policies.hang_timeout
+        if timeout is None or self._state.phase is not Phase.RUNNING:
+            return
+        sentence = self._watch.hang(now, timeout.total_seconds())
+        if sentence is not None:
+            self._handle(RanksHung(self._state.generation, sentence))
+
+    def _report_progress(self, now: float) -> None:
+        step = self._state.step
+        if step is not None and now >= self._next_progress_event and self._state.phase is Phase.RUNNING:
+            self._next_progress_event = now + PROGRESS_EVENT_SECONDS
+            self._record.event(Kind.PROGRESS, step=step, generation=self._state.generation)
+
+    # What is done
+
+    def _perform_all(self, actions: tuple[Action, ...]) -> None:
+        for action in actions:
+            self._perform(action)
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case StartAgent():
+                self._agents.start(action.node)
+            case EndAgent():
+                self._agents.end(action.node)
+            case BindPort():
+                self._agents.tell(action.node, Bind(generation=action.generation))
+            case StartRanks():
+                self._start_ranks(action)
+            case GiveNotice():
+                self._give_notice(action)
+            case DumpStacks():
+                for node in action.members:
+                    self._agents.tell(node, SaveStacks(generation=action.generation))
+            case StopRanks():
+                for node in action.members:
+                    self._agents.tell(node, Stop(generation=action.generation, grace=action.grace))
+            case ReportFault():
+                self._report_fault(action)
+            case Finish():
+                self._outcome = action.outcome
+
+    def _start_ranks(self, action: StartRanks) -> None:
+        self._watch = Watch(started=time.monotonic())
+        hosts = [self._host(node) for node in action.members]
+        self._record.event(
+            Kind.GENERATION,
+            generation=action.generation,
+            hosts=hosts,
+            address=action.address,
+            port=action.port,
+        )
+        for node_rank, node in enumerate(action.members):
+            placement = Placement(
+                run_id=self._run_id, attempt=self._attempt, generation=action.generation, node_rank=node_rank,
+                nodes=len(action.members), procs_per_node=self._job.resources.procs_per_node,
+                main_address=action.address, main_port=action.port, store_is_up=action.store_is_up,
+                max_restarts=self._job.policies.restarts,
+            )  # fmt: skip
+            self._agents.tell(node, Start(placement=placement))
+
+    def _give_notice(self, action: GiveNotice) -> None:
+        left = min(self._clock.seconds_left(time.monotonic()), self._job.policies.notice.total_seconds())
+        self._record.event(Kind.NOTICE, seconds_left=round(left, 1))
+        for node in action.members:
+            self._agents.tell(node, Notice(seconds_left=left))
+
+    def _report_fault(self, action: ReportFault) -> None:
+        self._record.error(action.fault)
+        self._record.event(
+            Kind.FAULT, generation=action.generation, fault=action.fault.sentence,
+            restarts_left=action.restarts_left, step=self._state.step,
+        )  # fmt: skip
+
+    def _leave(self) -> None:
+        for node in self._agents.everyone():
+            self._agents.tell(node, Leave())
+        self._agents.flush()
+
+
+def rules_of(job: Job, requeued: int) -> Rules:
+    return Rules(
+        nodes=job.resources.nodes,
+        procs_per_node=job.resources.procs_per_node,
+        smallest=job.resources.smallest,
+        spares=job.resources.spare_nodes,
+        restarts=job.policies.restarts,
+        requeues=job.policies.requeues,
+        requeued=requeued,
+        grace=job.policies.grace.total_seconds(),
+    )
+
+
+def _trouble_outcome(host: str, trouble: Trouble) -> Outcome:
+    return Outcome(
+        ending=Ending.FAILED,
+        exit_code=ENVIRONMENT_PROBLEM,
+        reason=f"{trouble.what} (on {host}): {trouble.why}",
+        hint=trouble.hint,
+    )
+
+
+def _wake_on_signals() -> int:
+    wake, wake_write = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(wake_write, False)
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(signum, lambda *_: None)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    return wake

@@ -1,0 +1,277 @@
+"""The process that starts a node's ranks: it imports torch once and forks each rank, warm.
+
+With --cold, and for commands that are not Python, it forks and executes a new program instead. It is the ranks'
+parent either way: it alone signals them, reaps them, and adopts and ends whatever they leave behind.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from echelon.job import Job, Script, ScriptKind
+from echelon.node import processes
+from echelon.node.as_main import run_as_main
+from echelon.node.node_dir import NodeDir
+from echelon.run_dir import RunDir
+
+MAX_ORDER_BYTES = 1 << 17
+SWEEP_SECONDS = 5.0
+CANNOT_EXECUTE = 126
+NOT_FOUND = 127
+
+
+def send_order(link: socket.socket, order: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+    socket.send_fds(link, [json.dumps(order).encode()], list(fds))
+
+
+def receive_order(link: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """The next order with the file descriptors that came along; None at the end."""
+    try:
+        data, fds, _, _ = socket.recv_fds(link, MAX_ORDER_BYTES, 2)
+    except ConnectionResetError:
+        return None
+    return (json.loads(data), fds) if data else None
+
+
+def main(link_fd: int, run_path: Path, node_path: Path) -> None:
+    """In a forked rank this returns, or raises, as the user's script does."""
+    parent = os.getppid()
+    processes.die_with_parent(parent)
+    job = RunDir(run_path).read_job()
+    link = socket.socket(fileno=link_fd)
+    node_dir = NodeDir(node_path)
+    if job.warm:
+        trouble = _import_torch(job)
+        if trouble is not None:
+            send_order(link, {"is": "trouble", **trouble})
+    starter = Starter(link=link, job=job, node_dir=node_dir)
+    order = starter.serve()
+    if order is None:
+        return
+    _run(job, order, node_dir)
+
+
+def _import_torch(job: Job) -> dict[str, str] | None:
+    """Import only: a started OpenMP pool, a process group or a CUDA context would not survive the fork."""
+    try:
+        importlib.import_module("torch")
+        importlib.import_module("torch.distributed")
+    except ImportError as error:
+        return {
+            "what": f"this Python has no torch: {job.python}",
+            "why": f"{type(error).__name__}: {error}",
+            "hint": "--python PATH names the one that has it; --cold starts ranks that need no torch",
+        }
+    gc.collect()
+    gc.freeze()  # the forked ranks share these pages as long as nobody writes to them
+    return None
+
+
+@dataclass
+class Starter:
+    link: socket.socket
+    job: Job
+    node_dir: NodeDir
+    ranks: dict[int, int] = field(default_factory=dict)
+    """Living ranks: pid by rank."""
+
+    def serve(self) -> dict[str, Any] | None:
+        """Takes orders until the agent is gone; in a forked rank, returns the order that made it."""
+        processes.adopt_orphans()
+        processes.stay_without_parent()
+        wake, wake_write = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(wake_write, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        self._say("ready")
+        while True:
+            readable, _, _ = select.select([self.link.fileno(), wake], [], [])
+            if wake in readable:
+                os.read(wake, 4096)
+            self._reap()
+            if self.link.fileno() not in readable:
+                continue
+            received = receive_order(self.link)
+            if received is None:
+                self._end_everything()
+                return None
+            order, fds = received
+            if self._obey(order, fds):
+                os.close(wake)
+                os.close(wake_write)
+                return order
+
+    def _obey(self, order: dict[str, Any], fds: list[int]) -> bool:
+        """True in the process that was forked to carry the order out."""
+        match order["is"]:
+            case "rank":
+                return self._fork_rank(order, fds[0])
+            case "store":
+                return self._fork_store(order, fds[0])
+            case "signal":
+                self._signal(order["ranks"], order["signal"], order["group"])
+            case "sweep":
+                self._sweep()
+                self._say("swept", generation=order["generation"])
+        return False
+
+    def _say(self, kind: str, **order: Any) -> None:
+        try:
+            send_order(self.link, {"is": kind, **order})
+        except OSError:
+            pass  # the agent is gone; the next receive says so
+
+    def _fork_rank(self, order: dict[str, Any], output: int) -> bool:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._leave_the_starter(parent)
+            _connect_output(output)
+            return True
+        os.close(output)
+        self.ranks[order["rank"]] = pid
+        self._say("started", rank=order["rank"], pid=pid, generation=order["generation"])
+        return False
+
+    def _fork_store(self, order: dict[str, Any], listener: int) -> bool:
+        """The rendezvous store, in a process of its own: it outlives rank 0 and listens on one address only."""
+        parent = os.getpid()
+        if os.fork() == 0:
+            self._leave_the_starter(parent)
+            order["listener"] = listener
+            return True
+        os.close(listener)
+        return False
+
+    def _leave_the_starter(self, parent: int) -> None:
+        os.setsid()
+        processes.die_with_parent(parent)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self.link.close()
+
+    def _signal(self, ranks: list[int], signum: int, group: bool) -> None:
+        for rank in ranks:
+            pid = self.ranks.get(rank)
+            if pid is not None:  # not yet reaped, so the number is still its own
+                (processes.send_group_signal if group else processes.send_signal)(pid, signum)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for rank in [rank for rank, known in self.ranks.items() if known == pid]:
+                del self.ranks[rank]
+                code = os.waitstatus_to_exitcode(status)
+                self._say("exited", rank=rank, pid=pid, code=code, time=time.time())
+
+    def _sweep(self) -> None:
+        """Ends every process that the ranks left behind; killing a parent hands us its children, so look again."""
+        deadline = time.monotonic() + SWEEP_SECONDS
+        while time.monotonic() < deadline:
+            processes.kill_descendants(os.getpid())
+            self._reap()
+            if not processes.children(os.getpid()):
+                return
+            time.sleep(0.002)
+
+    def _end_everything(self) -> None:
+        self._sweep()
+        self.node_dir.remove()
+
+
+def _connect_output(output: int) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    os.close(null)
+    os.close(output)
+
+
+def _run(job: Job, order: dict[str, Any], node_dir: NodeDir) -> None:
+    if order["is"] == "store":
+        _be_the_store(order)
+        return
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
+    os.environ.update(order["env"])
+    os.umask(order["umask"])
+    os.chdir(job.cwd)
+    if job.warm:
+        _reseed()
+        run_as_main(job.script, node_dir.error(order["rank"]), node_dir.stacks(order["rank"]))
+    else:
+        _execute(_cold_argv(job, order["rank"], node_dir))
+
+
+def _be_the_store(order: dict[str, Any]) -> None:
+    distributed = importlib.import_module("torch.distributed")
+    store = distributed.TCPStore(
+        order["address"],
+        order["port"],
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=order["listener"],
+        use_libuv=True,
+    )
+    while store is not None:
+        signal.pause()
+
+
+def _reseed() -> None:
+    """Forked ranks must not share random numbers that separate interpreters would not share."""
+    random.seed()
+    sys.modules["torch"].default_generator.seed()
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+
+
+def _cold_argv(job: Job, rank: int, node_dir: NodeDir) -> tuple[str, ...]:
+    if job.script.kind is ScriptKind.COMMAND:
+        return (job.script.target, *job.script.args)
+    flag = ("-m",) if job.script.kind is ScriptKind.MODULE else ()
+    node_side = sys.argv[0]
+    return (
+        job.python,
+        node_side,
+        "rank",
+        str(node_dir.path),
+        str(rank),
+        *flag,
+        job.script.target,
+        *job.script.args,
+    )
+
+
+def rank_main(node_path: Path, rank: int, argv: list[str]) -> None:
+    """A cold rank: a new interpreter that does what a forked one does."""
+    kind = ScriptKind.MODULE if argv[0] == "-m" else ScriptKind.FILE
+    target, *args = argv[1:] if kind is ScriptKind.MODULE else argv
+    node_dir = NodeDir(node_path)
+    run_as_main(Script(kind=kind, target=target, args=tuple(args)), node_dir.error(rank), node_dir.stacks(rank))
+
+
+def _execute(argv: tuple[str, ...]) -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it; a program must not inherit that
+    try:
+        os.execvp(argv[0], argv)
+    except OSError as error:
+        print(f"cannot run {argv[0]}: {error.strerror}", file=sys.stderr, flush=True)
+        os._exit(NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_EXECUTE)

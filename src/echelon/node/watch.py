@@ -1,0 +1,88 @@
+"""Is anything still happening? Steps where the script reports them, output and CPU time where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from echelon.node.messages import Sample
+
+# An idle rank still ticks (watchdog threads, timers): below this share of a core it counts as idle.
+IDLE_SHARE = 0.02
+IDLE_ALLOWANCE = 0.05  # seconds of CPU
+
+
+@dataclass
+class RankWatch:
+    since: float
+    """When this rank last did anything."""
+    sample: Sample
+    stopped_since: float | None = None
+
+    def observe(self, now: float, sample: Sample) -> bool:
+        """Takes in a sample; true if the rank has done something since `since`."""
+        self.stopped_since = (self.stopped_since or now) if sample.stopped else None
+        if not _has_moved(self.sample, sample, now - self.since):
+            return False
+        self.since, self.sample = now, sample
+        return True
+
+
+def _has_moved(before: Sample, after: Sample, elapsed: float) -> bool:
+    if after.step is not None or after.committed is not None:
+        return (after.step, after.committed) != (before.step, before.committed)
+    cpu = after.cpu_seconds - before.cpu_seconds
+    return after.lines > before.lines or cpu > IDLE_ALLOWANCE + IDLE_SHARE * elapsed
+
+
+@dataclass
+class Watch:
+    """Over all ranks of one generation."""
+
+    started: float
+    ranks: dict[int, RankWatch] = field(default_factory=dict)
+    moved: bool = False
+
+    def observe(self, now: float, samples: Iterable[Sample]) -> None:
+        for sample in samples:
+            watch = self.ranks.get(sample.rank)
+            if watch is None:
+                self.ranks[sample.rank] = RankWatch(since=now, sample=sample)
+            elif watch.observe(now, sample):
+                self.moved = True
+
+    def forget(self, rank: int) -> None:
+        """A rank that has left can no longer hang."""
+        self.ranks.pop(rank, None)
+
+    @property
+    def step(self) -> int | None:
+        """The furthest committed step, or the furthest step where nothing says committed."""
+        samples = [watch.sample for watch in self.ranks.values()]
+        committed = [sample.committed for sample in samples if sample.committed is not None]
+        return max(committed or [sample.step for sample in samples if sample.step is not None], default=None)
+
+    def hang(self, now: float, timeout: float) -> str | None:
+        """The sentence that says who hangs, if anyone does.
+
+        One idle rank is no hang while another works: it may wait at a barrier for it. A rank stopped by a
+        signal is one, however busily the others wait.
+        """
+        frozen = sorted(
+            rank
+            for rank, watch in self.ranks.items()
+            if watch.stopped_since is not None and now - watch.stopped_since >= timeout
+        )
+        if frozen:
+            return f"{_ranks(frozen)} stopped by a signal for {timeout:g} s (SIGSTOP?)"
+        last = max((watch.since for watch in self.ranks.values()), default=None)
+        if last is None or now - last < timeout:
+            return None
+        reports = any(watch.sample.step is not None for watch in self.ranks.values())
+        what = "no new step" if reports else "no output and no CPU time"
+        return f"no progress for {timeout:g} s: {what} from {_ranks(sorted(self.ranks))}"
+
+
+def _ranks(numbers: list[int]) -> str:
+    listed = ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")
+    return f"rank {listed}" if len(numbers) == 1 else f"ranks {listed}"

@@ -1,0 +1,86 @@
+"""Runs by id, unique prefix, name or path, from any folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from echelon.config.suggest import closest
+from echelon.errors import ConfigError
+from echelon.run_dir import RunDir
+
+
+def index_folder(environ: Mapping[str, str]) -> Path:
+    """One link per run, so that runs are found wherever they were started."""
+    base = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME", "/"), ".local", "state")  # noqa: PTH118
+    return Path(base) / "echelon" / "runs"
+
+
+def remember(run_dir: RunDir) -> None:
+    """Best effort: without the link the run is still found by its path."""
+    try:
+        folder = index_folder(os.environ)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / run_dir.run_id).symlink_to(run_dir.path)
+    except OSError:
+        pass
+
+
+def known_runs(environ: Mapping[str, str]) -> list[RunDir]:
+    """Oldest first. Links to runs that were deleted are removed on the way."""
+    found: dict[str, Path] = {}
+    here = Path(environ.get("ECHELON_RUNS") or "runs").absolute()
+    for folder in (index_folder(environ), here):
+        for path in _entries(folder):
+            if (path / "run.json").exists():
+                found.setdefault(path.name, path.resolve())
+            elif path.is_symlink():
+                path.unlink(missing_ok=True)
+    return [RunDir(path) for path in sorted(found.values(), key=_age_key)]
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _age_key(path: Path) -> tuple[float, str]:
+    try:
+        return (path / "run.json").stat().st_mtime, path.name
+    except OSError:
+        return 0.0, path.name
+
+
+def find_run(word: str, environ: Mapping[str, str]) -> RunDir:
+    """Raises ConfigError when nothing or more than one run matches."""
+    if "/" in word or (Path(word) / "run.json").exists():
+        return RunDir(Path(word).absolute()).check_trusted()
+    runs = known_runs(environ)
+    matches = (
+        [run for run in runs if run.run_id == word]
+        or [run for run in runs if run.run_id.startswith(word)]
+        or [run for run in runs if _name(run) == word]
+    )
+    if len(matches) > 1:
+        raise _ambiguous(word, matches)
+    if not matches:
+        raise ConfigError(
+            f"no run matches {word!r}",
+            why=f"looked through {len(runs)} runs",
+            hint=closest(word, [run.run_id for run in runs]) or "echelon ls shows them",
+        )
+    return matches[0].check_trusted()
+
+
+def _name(run: RunDir) -> str:
+    """The id less its date, time and four random letters."""
+    return run.run_id.rsplit("-", 3)[0]
+
+
+def _ambiguous(word: str, matches: list[RunDir]) -> ConfigError:
+    newest = matches[-1].run_id
+    listed = "\n".join(run.run_id for run in matches[-8:])
+    return ConfigError(f"{word!r} matches {len(matches)} runs", why=listed, hint=f"the newest is {newest}")

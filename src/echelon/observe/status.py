@@ -1,0 +1,144 @@
+"""How a run is doing, from its directory and its scheduler's word."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from echelon.events import Event, Kind, read_events
+from echelon.node.lease import is_held
+from echelon.registry import member
+from echelon.run_dir import RunDir
+from echelon.states import JobState, JobStatus
+
+ENDINGS = {
+    "succeeded": JobState.SUCCEEDED,
+    "failed": JobState.FAILED,
+    "cancelled": JobState.CANCELLED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStatus:
+    run_id: str
+    path: str
+    state: JobState
+    reason: str = ""
+    native: str = ""
+    exit_code: int | None = None
+    attempt: int = 0
+    generation: int = 0
+    step: int | None = None
+    nodes: int = 1
+    procs_per_node: int = 1
+    submitted: float | None = None
+    ended: float | None = None
+    fault: str | None = None
+    hint: str | None = None
+
+
+def statuses(run_dirs: Sequence[RunDir]) -> list[RunStatus]:
+    """One question to each scheduler for all of its runs."""
+    descriptions = [run.read_description().get("job", {}) for run in run_dirs]
+    by_scheduler: dict[str, list[int]] = {}
+    for index, job in enumerate(descriptions):
+        by_scheduler.setdefault(job.get("scheduler", "local"), []).append(index)
+    answers: dict[int, JobStatus | None] = {}
+    for name, indices in by_scheduler.items():
+        replies = member("scheduler", name).query([run_dirs[index] for index in indices])
+        answers.update(zip(indices, replies, strict=True))
+    return [_status(run, descriptions[index], answers[index]) for index, run in enumerate(run_dirs)]
+
+
+def status_of(run_dir: RunDir) -> RunStatus:
+    return statuses([run_dir])[0]
+
+
+def _status(run_dir: RunDir, job: dict[str, Any], answer: JobStatus | None) -> RunStatus:
+    alive = answer is not None or is_held(run_dir.lease)
+    events = list(read_events(run_dir.events))  # after the question: an end in between is then seen
+    told = tell(events, alive=alive)
+    resources = job.get("resources", {})
+    return RunStatus(
+        run_id=run_dir.run_id,
+        path=str(run_dir.path),
+        native=answer.native if answer is not None else "",
+        nodes=resources.get("nodes", 1),
+        procs_per_node=resources.get("procs_per_node", 1),
+        **told,
+    )
+
+
+def tell(events: Sequence[Event], *, alive: bool) -> dict[str, Any]:
+    """The story so far, read front to back. Pure."""
+    told: dict[str, Any] = {"state": JobState.QUEUED}
+    for event in events:
+        told["attempt"] = event.attempt
+        _TELLERS.get(event.kind, _untold)(told, event)
+    if not alive and not told["state"].ended:
+        told["state"] = JobState.LOST
+        told["reason"] = "its supervisor is gone and left no exit code"
+        told["hint"] = "echelon resume starts its next attempt"
+    return told
+
+
+def _untold(_told: dict[str, Any], _event: Event) -> None:
+    pass
+
+
+def _submitted(told: dict[str, Any], event: Event) -> None:
+    told.setdefault("submitted", event.time)
+    told.update(state=JobState.QUEUED, exit_code=None, reason="", fault=None, hint=None, ended=None)
+
+
+def _started(told: dict[str, Any], _: Event) -> None:
+    told.update(state=JobState.STARTING, generation=0)
+
+
+def _generation(told: dict[str, Any], event: Event) -> None:
+    told.update(state=JobState.RUNNING, generation=event.fields.get("generation", 0))
+
+
+def _progress(told: dict[str, Any], event: Event) -> None:
+    told["step"] = event.fields.get("step")
+
+
+def _fault(told: dict[str, Any], event: Event) -> None:
+    told["fault"] = event.fields.get("fault")
+
+
+def _requeued(told: dict[str, Any], event: Event) -> None:
+    told.update(state=JobState.REQUEUED, reason=event.fields.get("reason", ""))
+
+
+def _finished(told: dict[str, Any], event: Event) -> None:
+    told.update(
+        state=ENDINGS.get(event.fields.get("outcome", ""), JobState.FAILED),
+        exit_code=event.fields.get("exit_code"),
+        reason=event.fields.get("reason", ""),
+        hint=event.fields.get("hint"),
+        ended=event.time,
+    )
+    if event.fields.get("fault"):
+        told["fault"] = event.fields["fault"]
+
+
+_TELLERS = {
+    Kind.SUBMITTED: _submitted,
+    Kind.STARTED: _started,
+    Kind.GENERATION: _generation,
+    Kind.PROGRESS: _progress,
+    Kind.FAULT: _fault,
+    Kind.REQUEUED: _requeued,
+    Kind.FINISHED: _finished,
+}
+
+
+def read_verdict(run_dir: RunDir, attempt: int) -> dict[str, Any] | None:
+    try:
+        data = json.loads(run_dir.attempt(attempt).error.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) else None

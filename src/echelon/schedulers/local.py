@@ -1,0 +1,71 @@
+"""`--on local`: this machine poses as N nodes. No root, no daemon; a detached process is the job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from echelon.command import Command
+from echelon.errors import SchedulerError
+from echelon.job import Job
+from echelon.node.processes import start_time
+from echelon.registry import member
+from echelon.run_dir import RunDir
+from echelon.states import JobState, JobStatus
+
+
+def render(job: Job, run_dir: RunDir, attempt: int) -> str:
+    launch: Command = member("launcher", job.launcher).launch(job, run_dir.path, attempt)
+    inside: Command = member("environment", job.environment).enter(launch, job)
+    lines = (
+        "#!/bin/sh",
+        f"# {job.name}: {job.resources.nodes} nodes x {job.resources.procs_per_node} ranks on this machine",
+        f"{Command(argv=('cd', job.cwd)).shell_lines()[0]} || exit",
+        *inside.shell_lines(replace_shell=True),
+    )
+    return "\n".join(lines) + "\n"
+
+
+def submit(run_dir: RunDir, environ: Mapping[str, str]) -> str:
+    """Starts the job script in a session of its own, so that it survives the terminal."""
+    output = os.open(run_dir.job_output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        process = subprocess.Popen(
+            ["/bin/sh", str(run_dir.job_script)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=dict(environ),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise SchedulerError("cannot start the job script", origin=str(run_dir.job_script), why=str(error)) from error
+    finally:
+        os.close(output)
+    return f"{process.pid} {start_time(process.pid)}"
+
+
+def query(run_dirs: Sequence[RunDir]) -> list[JobStatus | None]:
+    return [JobStatus(state=JobState.RUNNING, native="alive") if _pid(run) is not None else None for run in run_dirs]
+
+
+def cancel(run_dir: RunDir) -> bool:
+    pid = _pid(run_dir)
+    if pid is None:
+        return False
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _pid(run_dir: RunDir) -> int | None:
+    """The supervisor, if it lives: the pid alone may belong to someone else by now."""
+    try:
+        pid, started = run_dir.native_id.read_text().split()
+    except (OSError, ValueError):
+        return None
+    return int(pid) if str(start_time(int(pid))) == started else None
