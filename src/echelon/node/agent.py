@@ -62,7 +62,7 @@ def main(*, run_path: Path, attempt: int, node: int, host: str, address: str, su
         _write_environ(run_dir, attempt_dir, host, environ)
         channel = dial(*supervisor, run_dir.token.read_bytes(), timeout=job.policies.join_timeout.total_seconds())
         agent = Agent(job=job, crew=crew, channel=channel, node_dir=node_dir, attempt=attempt_dir, address=address)
-        agent.say(Hello(node=node, host=host, pid=os.getpid()))
+        agent.say(Hello(node=node, host=host, pid=os.getpid(), node_dir=str(node_dir.path)))
         return agent.work()
     finally:
         crew.close(STARTER_SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,10 +15,12 @@ from echelon.job import Job
 from echelon.node import processes
 from echelon.node.channel import Channel, ChannelClosed, Doorman
 from echelon.node.messages import Downward, Hello, Upward, from_wire, to_wire
+from echelon.node.node_dir import NodeDir
 from echelon.node.situation import Loss
 from echelon.plan import gpus_of_node
 
 HANDSHAKE_SECONDS = 10.0
+CLEAN_UP_SECONDS = 3.0
 
 
 @dataclass
@@ -28,6 +31,7 @@ class Agent:
     process: subprocess.Popen[bytes]
     channel: Channel | None = None
     heard: float = 0.0
+    node_dir: Path | None = None
 
 
 @dataclass
@@ -151,7 +155,7 @@ class Agents:
             channel.close()
             return []
         agent = self.agents[hello.node]
-        agent.channel, agent.heard = channel, time.monotonic()
+        agent.channel, agent.heard, agent.node_dir = channel, time.monotonic(), Path(hello.node_dir)
         return [(hello.node, message) for message in messages]
 
     # Losing and ending
@@ -167,24 +171,29 @@ class Agents:
                 lost.append((node, Loss.HOST))
         return lost
 
-    def end(self, node: int, patience: float = 0.5) -> None:
-        """The agent first, so that its starter can clean up; then whatever is left of its group."""
+    def end(self, node: int) -> None:
+        """The agent first: its starter notices, ends the ranks and cleans up. What has not gone by then is killed."""
         agent = self.agents.pop(node, None)
         if agent is None:
             return
-        below = processes.descendants(agent.process.pid)
         if agent.channel is not None:
             agent.channel.close()
         agent.process.kill()
         agent.process.wait()
-        deadline = time.monotonic() + patience
-        while time.monotonic() < deadline and any(processes.start_time(pid) is not None for pid in below):
+        deadline = time.monotonic() + CLEAN_UP_SECONDS
+        while (orphans := self._adopted()) and time.monotonic() < deadline:
             time.sleep(0.005)
-            _reap_adopted()
-        processes.send_group_signal(agent.process.pid, 9)
-        for pid in below:
-            if pid in processes.descendants(os.getpid()):
-                processes.send_signal(pid, 9)
+        for pid in orphans:
+            for member in (pid, *processes.descendants(pid)):
+                processes.send_signal(member, signal.SIGKILL)
+        if agent.node_dir is not None:
+            NodeDir(agent.node_dir).remove()
+
+    def _adopted(self) -> list[int]:
+        """What lost its parent when an agent died is our child now; those of them that still live."""
+        known = {agent.process.pid for agent in self.agents.values()}
+        orphans = [pid for pid in processes.children(os.getpid()) if pid not in known]
+        return [pid for pid in orphans if not _reap(pid)]
 
     def dismiss(self, seconds: float) -> None:
         """Everyone was told to leave: wait for them, then end the rest."""
@@ -198,10 +207,8 @@ class Agents:
             self.end(node)
 
 
-def _reap_adopted() -> None:
-    """Orphans of a killed agent are our children now."""
-    for pid in processes.children(os.getpid()):
-        try:
-            os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            pass
+def _reap(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True

@@ -115,9 +115,10 @@ class Crew:
         member = self.members[rank]
         member.exited = True
         member.output.drain(most=1 << 30)
-        step, _ = self._node_dir.read_progress(rank)
+        step, committed = self._node_dir.read_progress(rank)
         return Exit(
             rank=rank, host=self._host, code=code, time=when, lines=member.output.lines, step=step,
+            committed=committed,
             error=self._node_dir.read_error(rank) if code != 0 else None,
         )  # fmt: skip
 

@@ -65,7 +65,7 @@ def decide(state: State, event: Event) -> Decision:
         case RankExited():
             return _exited(state, event.exit)
         case Progressed():
-            return _progressed(state, event), ()
+            return _further(state, event.step, event.committed, moved=event.moved), ()
         case RanksHung():
             return _hung(state, event)
         case StacksWritten():
@@ -119,7 +119,9 @@ def _begin_when_gathered(state: State) -> Decision:
 
 
 def _begin(state: State, members: tuple[int, ...]) -> Decision:
-    state = replace(state, phase=Phase.BINDING, members=members, exits={}, fault=None, step=None, moved=False)
+    state = replace(
+        state, phase=Phase.BINDING, members=members, exits={}, fault=None, step=None, committed=None, moved=False
+    )
     return state, (BindPort(members[0], state.generation),)
 
 
@@ -137,6 +139,7 @@ def _bound(state: State, event: PortBound) -> Decision:
 
 def _exited(state: State, exit: Exit) -> Decision:
     state = replace(state, exits={**state.exits, exit.rank: exit})
+    state = _further(state, exit.step, exit.committed, moved=exit.lines > 0)
     if state.phase not in (Phase.RUNNING, Phase.WINDING):
         return state, ()
     if len(state.exits) == len(state.members) * state.rules.procs_per_node:
@@ -214,11 +217,23 @@ def _finish(state: State, outcome: Outcome) -> Decision:
 # Recovering
 
 
+def _further(state: State, step: int | None, committed: int | None, *, moved: bool) -> State:
+    return replace(
+        state,
+        step=_furthest(state.step, step),
+        committed=_furthest(state.committed, committed),
+        moved=state.moved or moved,
+    )
+
+
+def _furthest(*steps: int | None) -> int | None:
+    return max((step for step in steps if step is not None), default=None)
+
+
 def _tally(state: State) -> State:
     """Whether the generation that has ended got anywhere."""
-    furthest = -1 if state.best_step is None else state.best_step
-    further = state.moved if state.step is None else state.step > furthest
-    best = max((step for step in (state.best_step, state.step) if step is not None), default=None)
+    best = _furthest(state.best_step, state.reach)
+    further = state.moved if state.reach is None else best != state.best_step
     return replace(state, best_step=best, idle_generations=0 if further else state.idle_generations + 1)
 
 
@@ -302,11 +317,6 @@ def _lost(state: State, event: AgentLost) -> Decision:
 
 
 # Hangs, clocks and signals
-
-
-def _progressed(state: State, event: Progressed) -> State:
-    steps = [step for step in (state.step, event.step) if step is not None]
-    return replace(state, step=max(steps, default=None), moved=state.moved or event.moved)
 
 
 def _hung(state: State, event: RanksHung) -> Decision:

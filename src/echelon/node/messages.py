@@ -54,6 +54,7 @@ class Hello:
     node: int
     host: str
     pid: int
+    node_dir: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +91,7 @@ class Exit:
     time: float
     lines: int = 0
     step: int | None = None
+    committed: int | None = None
     error: ErrorRecord | None = None
 
 

@@ -82,12 +82,18 @@ class State:
     outcome: Outcome | None = None
     notice: bool = False
     step: int | None = None
-    """The furthest step of this generation: committed where the script says so, reported otherwise."""
+    committed: int | None = None
+    """The furthest steps of this generation, reported and saved."""
     moved: bool = False
     """Whether any rank of this generation wrote a line or used its CPU."""
     best_step: int | None = None
     idle_generations: int = 0
     last_signature: str | None = None
+
+    @property
+    def reach(self) -> int | None:
+        """How far this generation came: what it saved where the script says so, what it reported otherwise."""
+        return self.step if self.committed is None else self.committed
 
 
 # Events
@@ -123,6 +129,7 @@ class RankExited:
 class Progressed:
     generation: int
     step: int | None = None
+    committed: int | None = None
     moved: bool = False
 
 

@@ -219,7 +219,7 @@ class Supervisor:
         if pulse.generation != self._state.generation or self._state.phase is not Phase.RUNNING:
             return
         self._watch.observe(time.monotonic(), pulse.samples)
-        self._handle(Progressed(pulse.generation, self._watch.step, self._watch.moved))
+        self._handle(Progressed(pulse.generation, self._watch.step, self._watch.committed, self._watch.moved))
 
     # Time
 

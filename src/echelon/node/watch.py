@@ -19,6 +19,9 @@ class RankWatch:
     sample: Sample
     stopped_since: float | None = None
 
+    def is_frozen(self, now: float, timeout: float) -> bool:
+        return self.stopped_since is not None and now - self.stopped_since >= timeout
+
     def observe(self, now: float, sample: Sample) -> bool:
         """Takes in a sample; true if the rank has done something since `since`."""
         self.stopped_since = (self.stopped_since or now) if sample.stopped else None
@@ -57,10 +60,11 @@ class Watch:
 
     @property
     def step(self) -> int | None:
-        """The furthest committed step, or the furthest step where nothing says committed."""
-        samples = [watch.sample for watch in self.ranks.values()]
-        committed = [sample.committed for sample in samples if sample.committed is not None]
-        return max(committed or [sample.step for sample in samples if sample.step is not None], default=None)
+        return max((w.sample.step for w in self.ranks.values() if w.sample.step is not None), default=None)
+
+    @property
+    def committed(self) -> int | None:
+        return max((w.sample.committed for w in self.ranks.values() if w.sample.committed is not None), default=None)
 
     def hang(self, now: float, timeout: float) -> str | None:
         """The sentence that says who hangs, if anyone does.
@@ -68,15 +72,12 @@ class Watch:
         One idle rank is no hang while another works: it may wait at a barrier for it. A rank stopped by a
         signal is one, however busily the others wait.
         """
-        frozen = sorted(
-            rank
-            for rank, watch in self.ranks.items()
-            if watch.stopped_since is not None and now - watch.stopped_since >= timeout
-        )
+        last = max((watch.since for watch in self.ranks.values()), default=now)
+        idle = bool(self.ranks) and now - last >= timeout
+        frozen = [rank for rank, watch in sorted(self.ranks.items()) if watch.is_frozen(now, 0 if idle else timeout)]
         if frozen:
-            return f"{_ranks(frozen)} stopped by a signal for {timeout:g} s (SIGSTOP?)"
-        last = max((watch.since for watch in self.ranks.values()), default=None)
-        if last is None or now - last < timeout:
+            return f"no progress for {timeout:g} s: {_ranks(frozen)} stopped by a signal (SIGSTOP)"
+        if not idle:
             return None
         reports = any(watch.sample.step is not None for watch in self.ranks.values())
         what = "no new step" if reports else "no output and no CPU time"
