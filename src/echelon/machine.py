@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +34,13 @@ def default_python(environ: Mapping[str, str]) -> str:
             if os.access(candidate, os.X_OK):
                 return str(candidate)
     return sys.executable
+
+
+def check_python(python: str, origin: str) -> None:
+    if shutil.which(python) is None:
+        raise EnvironmentProblem(
+            f"no Python to run at {python}", origin=origin, hint="--python PATH names the one that has torch"
+        )
 
 
 def fit_gpus(*, asked: int | None, nodes: int, present: int, cpu: bool) -> int:

@@ -96,9 +96,10 @@ def _report(text: str) -> None:
 
 
 def _translated(error: click.UsageError) -> ConfigError:
+    from echelon.config.suggest import closest
+
     command = error.ctx.command_path if error.ctx is not None else "echelon"
     if isinstance(error, click.NoSuchOption):
-        near = error.possibilities or ()
-        guess = f"did you mean {sorted(near)[0]}?" if near else f"{command} --help lists the flags"
+        guess = closest(error.option_name, error.possibilities or ()) or f"{command} --help lists the flags"
         return ConfigError(f"unknown flag {error.option_name}", origin="command line", hint=guess)
     return ConfigError(error.format_message(), origin="command line", hint=f"{command} --help")

@@ -15,7 +15,7 @@ from echelon.config.layers import all_layers, merged
 from echelon.config.options import BY_KEY, OPTIONS, Option, Type
 from echelon.errors import ConfigError
 from echelon.job import MASK, Job, Script, ScriptKind, looks_secret
-from echelon.machine import count_gpus, default_python, fit_gpus
+from echelon.machine import check_python, count_gpus, default_python, fit_gpus
 
 USAGE = "[OPTIONS] (SCRIPT.py | -m MODULE | -- COMMAND) [ARGUMENTS]..."
 
@@ -89,13 +89,21 @@ class Request:
     job: Job
     settings: Settings
     secrets: dict[str, str]
-    remarks: tuple[str, ...]
+
+    def summary(self) -> str:
+        resources = self.job.resources
+        where = f"{resources.gpus_per_node} GPUs each" if resources.gpus_per_node else "no GPU, so on CPU with gloo"
+        return f"{_counted(resources.nodes, 'node')} x {_counted(resources.procs_per_node, 'rank')}, {where}"
 
     def origins(self) -> dict[str, str]:
         return {key: origin for key, _, origin in self.settings.explained()}
 
     def explained(self) -> list[tuple[str, str, str]]:
         return [(key, _shown(key, value), origin) for key, value, origin in self.settings.explained()]
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _shown(key: str, value: Any) -> str:
@@ -112,13 +120,9 @@ def request_of(ctx: click.Context, flags: dict[str, Any]) -> Request:
     present = count_gpus(os.environ)
     gpus = fit_gpus(asked=settings.get("gpus_per_node"), nodes=nodes, present=present, cpu=settings.get("cpu"))
     machine = Machine(cwd=str(Path.cwd()), python=default_python(os.environ), gpus=gpus)
-    remarks = () if gpus else ("no GPU is used: the ranks run on CPU with gloo",)
-    return Request(
-        job=job_of(settings, script, machine),
-        settings=settings,
-        secrets=secrets_of(settings),
-        remarks=remarks,
-    )
+    job = job_of(settings, script, machine)
+    check_python(job.python, settings.origin("python"))
+    return Request(job=job, settings=settings, secrets=secrets_of(settings))
 
 
 def parse_assignments(texts: Sequence[str]) -> dict[str, str]:

@@ -19,9 +19,6 @@ from echelon.submit import runs_folder, start
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> int:
     request = request_of(ctx, flags)
-    for remark in request.remarks:
-        say(remark)
     run_dir = start(request.job, request.origins(), request.secrets, runs_folder(os.environ))
-    resources = request.job.resources
-    say(f"{run_dir.run_id}: {resources.nodes} nodes x {resources.procs_per_node} ranks, {run_dir.path}")
+    say(f"{run_dir.run_id}: {request.summary()}")
     return follow_to_the_end(run_dir, attempt=0)

@@ -18,8 +18,6 @@ from echelon.submit import runs_folder, start
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> None:
     request = request_of(ctx, flags)
-    for remark in request.remarks:
-        say(remark)
     run_dir = start(request.job, request.origins(), request.secrets, runs_folder(os.environ))
     click.echo(run_dir.run_id)
-    say(f"echelon logs -f {run_dir.run_id} follows it")
+    say(f"{request.summary()}; echelon logs -f {run_dir.run_id} follows it")

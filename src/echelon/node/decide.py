@@ -379,6 +379,8 @@ def _noticed(state: State) -> Decision:
 
 
 def _time_is_up(state: State) -> Decision:
+    if state.phase is Phase.WINDING:  # some ranks did ask for it in time
+        return _timed_out(state, Phase.WINDING)
     return _stop(state, outcome=_requeue(state, "the time limit was reached", TIME_LIMIT_CODE))
 
 

@@ -1,0 +1,111 @@
+"""Notice, time limit and requeue, rehearsed on one machine."""
+
+import signal
+
+from conftest import SCRIPTS
+
+STEPS = SCRIPTS / "steps.py"
+
+STOPS_AT_THE_NOTICE = """
+import os, sys, time
+import echelon
+attempt = int(os.environ["ECHELON_ATTEMPT"])
+print("attempt", attempt, flush=True)
+if attempt < 2:
+    while not echelon.notice_given():
+        time.sleep(0.01)
+    sys.exit(75)
+print("finished", flush=True)
+"""
+
+
+def test_a_run_that_stops_at_the_notice_is_requeued_and_finishes(echelon):
+    script = echelon.script("train.py", STOPS_AT_THE_NOTICE)
+    result = echelon(
+        "run", "-N", "2", "-g", "2", "--cold", "--time", "30s", "--notice", "29s", "--requeues", "2", script
+    )
+    assert result.returncode == 0, result.stderr
+    run = echelon.only_run()
+    assert [event["attempt"] for event in run.events("requeued")] == [0, 1]
+    assert sorted(path.name for path in run.path.glob("attempt-*")) == ["attempt-0", "attempt-1", "attempt-2"]
+    assert [(run.path / f"attempt-{n}" / "exit_code").read_text() for n in range(3)] == ["75\n", "75\n", "0\n"]
+    assert len(run.events("submitted")) == 1, "the run keeps its id, and its supervisor its pid"
+    assert len({event["pid"] for event in run.events("started")}) == 1
+
+
+def test_requeues_are_counted(echelon):
+    script = echelon.script("train.py", "raise SystemExit(75)")
+    result = echelon("run", "-g", "2", "--cold", "--requeues", "1", script)
+    assert result.returncode == 75
+    assert len(echelon.only_run().events("started")) == 2
+    assert "all 1 requeues are used" in result.stderr
+    assert "echelon resume" in result.stderr
+
+
+def test_exit_75_without_requeues_is_kept_as_it_is(echelon):
+    script = echelon.script("train.py", "raise SystemExit(75)")
+    assert echelon("run", "--cold", script).returncode == 75
+
+
+HANDLER = """
+import os, signal, sys, time
+if os.environ["RANK"] == "1":
+    def stop(*_):
+        print("got USR1", flush=True)
+        sys.exit(75)
+    signal.signal(signal.SIGUSR1, stop)
+print("ready", flush=True)
+deadline = time.time() + 60
+while time.time() < deadline:
+    time.sleep(0.01)
+"""
+
+
+def test_usr1_goes_only_to_ranks_that_asked_for_it(echelon):
+    script = echelon.script("train.py", HANDLER)
+    result = echelon("run", "-g", "2", "--cold", "--time", "3s", "--notice", "2s", "--grace", "1s", script)
+    run = echelon.only_run()
+    assert result.returncode == 75
+    assert "got USR1" in run.rank_log(1)
+    assert "SIGUSR1 to rank 1" in result.stdout
+    assert run.rank_log(0) == "ready\n", "rank 0 has no handler: the signal would have been its death"
+
+
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, lambda *_: print("TERM, and I stay", flush=True))
+print("ready", flush=True)
+deadline = time.time() + 60
+while time.time() < deadline:
+    time.sleep(0.01)
+"""
+
+
+def test_at_the_limit_what_still_runs_gets_term_then_kill(echelon):
+    script = echelon.script("train.py", STUBBORN)
+    result = echelon("run", "-g", "2", "--cold", "--time", "2s", "--notice", "1s", "--grace", "1s", script)
+    assert result.returncode == 124
+    assert "the time limit was reached" in result.stderr
+    assert echelon.only_run().rank_log(1) == "ready\nTERM, and I stay\n"
+
+
+def test_a_script_that_knows_nothing_of_echelon_is_requeued_at_the_limit(echelon):
+    script = echelon.script(
+        "train.py",
+        "import pathlib, time\nseen = pathlib.Path('seen')\n"
+        "if not seen.exists():\n    seen.touch()\n    time.sleep(60)\nprint('went on')\n",
+    )
+    result = echelon("run", "--cold", "--time", "2s", "--notice", "1s", "--requeues", "1", script)
+    assert result.returncode == 0, result.stderr
+    assert "went on" in result.stdout
+
+
+def test_usr1_to_the_supervisor_is_a_notice_too(echelon):
+    script = echelon.script("train.py", STOPS_AT_THE_NOTICE)
+    run = echelon.submit("--cold", script)
+    run.pid_of(0)
+    import os
+
+    os.kill(run.supervisor(), signal.SIGUSR1)
+    assert run.wait()["exit_code"] == 75
+    assert len(run.events("notice")) == 1

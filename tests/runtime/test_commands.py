@@ -1,0 +1,184 @@
+"""The commands around a run: submit, ls, status, logs, why, cancel, resume, init; and Ctrl-C."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+from conftest import SCRIPTS, wait_for
+
+STEPS = SCRIPTS / "steps.py"
+LONG = ("--steps", "2000", "--seconds", "0.05")
+
+
+def test_a_submitted_run_goes_on_without_its_submitter(echelon):
+    run = echelon.submit("-N", "2", "-g", "2", "--cold", STEPS)
+    assert run.wait()["outcome"] == "succeeded"
+    assert run.status()["state"] == "SUCCEEDED"
+
+
+def test_output_is_tagged_and_in_order(echelon):
+    result = echelon("run", "-N", "2", "-g", "2", "--cold", STEPS, "--steps", "5", "--seconds", "0")
+    for rank in range(4):
+        lines = [line for line in result.stdout.splitlines() if line.startswith(f"[{rank}] ")]
+        assert lines == [f"[{rank}] generation 0 step {step}" for step in range(5)] + [f"[{rank}] done"]
+
+
+def test_ls_status_and_logs_work_from_any_folder(echelon, tmp_path):
+    run = echelon.submit("-N", "2", "-g", "2", "--cold", "--name", "lab", STEPS)
+    run.wait()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    here = {"ECHELON_RUNS": ""}
+    listed = json.loads(echelon("ls", "--json", cwd=elsewhere, env=here).stdout)
+    assert [row["run_id"] for row in listed] == [run.id]
+    for word in (run.id, run.id[:8], "lab", str(run.path)):
+        assert json.loads(echelon("status", "--json", word, cwd=elsewhere, env=here).stdout)["run_id"] == run.id
+    table = echelon("ls", cwd=elsewhere, env=here).stdout
+    assert run.id in table
+    assert "SUCCEEDED" in table
+    assert echelon("logs", "--rank", "3", "lab", cwd=elsewhere, env=here).stdout == run.rank_log(3)
+    node = echelon("logs", "--node", "node1", "lab", cwd=elsewhere, env=here).stdout
+    assert set(node.splitlines()) == {f"[{r}] {line}" for r in (2, 3) for line in run.rank_log(r).splitlines()}
+
+
+def test_logs_follow_until_the_end(echelon):
+    run = echelon.submit("-g", "2", "--cold", STEPS, "--steps", "30", "--seconds", "0.02")
+    followed = echelon("logs", "-f", run.id)
+    assert followed.stdout.count("done\n") == 2
+
+
+def test_cancel_ends_a_run_and_a_finished_one_cannot_be_cancelled(echelon):
+    run = echelon.submit("-N", "2", "-g", "2", "--cold", STEPS, *LONG)
+    run.pid_of(3)
+    assert echelon("cancel", run.id).returncode == 0
+    assert run.status()["state"] == "CANCELLED"
+    again = echelon("cancel", run.id)
+    assert again.returncode == 2
+    assert "has already ended" in again.stderr
+
+
+def test_resume_makes_the_next_attempt_of_the_same_run(echelon):
+    script = echelon.script("train.py", "import os\nprint('attempt', os.environ['ECHELON_ATTEMPT'])\n")
+    run = echelon.submit("--cold", script)
+    run.wait()
+    resumed = echelon("resume", run.id)
+    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.stdout == "[0] attempt 1\n"
+    assert run.status()["attempt"] == 1
+
+
+def test_a_running_run_cannot_be_resumed(echelon):
+    run = echelon.submit("--cold", STEPS, *LONG)
+    run.pid_of(0)
+    refused = echelon("resume", run.id)
+    assert refused.returncode == 2
+    assert "still RUNNING" in refused.stderr
+    assert echelon("cancel", run.id).returncode == 0
+
+
+def test_a_second_supervisor_leaves_before_it_touches_anything(echelon):
+    run = echelon.submit("--cold", STEPS, *LONG)
+    run.pid_of(0)
+    before = sorted(path.name for path in run.path.iterdir())
+    second = subprocess.run(
+        [sys.executable, run.path / "echelon.pyz", "supervise", run.path, "1", "0"],
+        env=echelon.env, capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert second.returncode == 73
+    assert "another supervisor" in second.stderr
+    assert sorted(path.name for path in run.path.iterdir()) == before
+    assert echelon("cancel", run.id).returncode == 0
+
+
+def test_why_tells_the_verdict(echelon):
+    run = echelon.submit("-g", "2", "--cold", STEPS, "--do", "raise")
+    run.wait()
+    told = echelon("why", run.id).stdout
+    assert "rank 1 on node0 raised ValueError" in told
+    assert "rank-1.out" in told
+    assert json.loads(echelon("why", "--json", run.id).stdout)["verdict"]["rank"] == 1
+
+
+def test_init_writes_a_file_that_works_and_never_overwrites(echelon):
+    assert echelon("init").returncode == 0
+    text = (echelon.folder / "echelon.toml").read_text()
+    again = echelon("init")
+    assert again.returncode == 2
+    assert (echelon.folder / "echelon.toml").read_text() == text
+    assert echelon("render", "--cold", STEPS).returncode == 0
+
+
+def test_the_version_is_said(echelon):
+    assert echelon("--version").stdout.startswith("echelon, version ")
+
+
+def test_ctrl_c_without_a_terminal_cancels(echelon):
+    process = echelon.start("run", "--cold", STEPS, *LONG)
+    run = wait_for(lambda: list(echelon.folder.glob("runs/*/attempt-0/rank-0.out")), "the first output")
+    process.send_signal(signal.SIGINT)
+    _, talk = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "cancelled by SIGTERM" in talk
+    assert run
+
+
+class Terminal:
+    """A person at a terminal, as far as the program can tell."""
+
+    def __init__(self, tool, *args):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(tool.folder)
+            os.execve(sys.executable, tool.argv(*args), tool.env)
+        self.seen = ""
+
+    def read_until(self, text: str) -> None:
+        deadline = time.monotonic() + 60
+        while text not in self.seen and time.monotonic() < deadline:
+            self.seen += os.read(self.fd, 4096).decode(errors="replace")
+        assert text in self.seen
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def exit_code(self) -> int:
+        try:
+            while os.read(self.fd, 4096):
+                pass
+        except OSError:
+            pass  # how a pty says that the other side has gone
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def test_ctrl_c_on_a_terminal_asks_and_detaching_leaves_the_run_alone(echelon):
+    terminal = Terminal(echelon, "run", "--cold", STEPS, "--steps", "150", "--seconds", "0.05")
+    terminal.read_until("step 2")
+    terminal.type("\x03")
+    terminal.read_until("Detach from it, or cancel it?")
+    terminal.type("d\n")
+    terminal.read_until("detached")
+    assert terminal.exit_code() == 0
+    assert echelon.only_run().wait()["outcome"] == "succeeded"
+
+
+def test_a_second_ctrl_c_cancels(echelon):
+    terminal = Terminal(echelon, "run", "--cold", STEPS, *LONG)
+    terminal.read_until("step 2")
+    terminal.type("\x03")
+    terminal.read_until("Detach from it, or cancel it?")
+    terminal.type("\x03")
+    assert terminal.exit_code() == 128 + signal.SIGTERM
+    assert echelon.only_run().wait()["outcome"] == "cancelled"
+
+
+def test_a_reader_that_leaves_early_does_no_harm(echelon):
+    process = echelon.start("run", "--cold", STEPS, "--steps", "50", "--seconds", "0.02")
+    process.stdout.readline()
+    process.stdout.close()
+    process.wait(timeout=60)
+    process.stderr.close()
+    assert echelon.only_run().wait()["outcome"] == "succeeded"
