@@ -23,7 +23,11 @@ def assert_refused(result, code, *words):
 @pytest.mark.parametrize("flags", [("-N", "0"), ("-N", "-1"), ("-g", "0"), ("--procs-per-node", "-3"), ("-N", "two")])
 def test_impossible_sizes(echelon, flags):
     result = echelon("run", *flags, STEPS)
-    assert_refused(result, 2, f"from  --{'nodes' if flags[0] == '-N' else flags[0].strip('-').replace('g', 'gpus-per-node', 1) if flags[0] == '-g' else 'procs-per-node'} {flags[1]}")
+    assert_refused(
+        result,
+        2,
+        f"from  --{'nodes' if flags[0] == '-N' else flags[0].strip('-').replace('g', 'gpus-per-node', 1) if flags[0] == '-g' else 'procs-per-node'} {flags[1]}",
+    )
     assert not (echelon.folder / "runs").exists()
 
 
@@ -168,6 +172,8 @@ def test_more_gpus_than_there_are(echelon):
     from echelon.errors import EnvironmentProblem
     from echelon.machine import fit_gpus
 
-    with pytest.raises(EnvironmentProblem, match=r"2 nodes x 4 GPUs = 8 GPUs asked for, but this machine has 3") as info:
+    with pytest.raises(
+        EnvironmentProblem, match=r"2 nodes x 4 GPUs = 8 GPUs asked for, but this machine has 3"
+    ) as info:
         fit_gpus(asked=4, nodes=2, present=3, cpu=False)
     assert "--cpu" in str(info.value)

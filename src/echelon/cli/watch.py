@@ -54,6 +54,8 @@ def _chooses_to_detach() -> bool:
 
 
 def _conclude(run_dir: RunDir, status: RunStatus) -> int:
+    for remark in status.remarks:
+        say(f"warning: {remark}")
     if status.state is JobState.SUCCEEDED:
         say(f"{run_dir.run_id} succeeded")
     else:

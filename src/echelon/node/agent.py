@@ -291,6 +291,8 @@ class Agent:
         if self._stopping is None or report["generation"] != self._stopping.generation:
             return
         generation, self._stopping = self._stopping.generation, None
+        self._crew.read_the_rest()
+        self._complain_of_logs()
         self._crew.clear()
         self._release_port()
         self.say(Stopped(generation=generation))
@@ -326,10 +328,13 @@ class Agent:
 
     def _pulse(self) -> None:
         self.say(Pulse(generation=self._generation, samples=self._crew.samples()))
+        self._complain_of_logs()
+
+    def _complain_of_logs(self) -> None:
         problem = self._crew.log_problem()
         if problem is not None and not self._log_problem_said:
             self._log_problem_said = True
-            self.say(Remark(text=f"output is being lost: cannot write the log ({problem.strerror})"))
+            self.say(Remark(text=f"output was lost: cannot write the log ({problem.strerror})"))
 
 
 def _wake_on_signals() -> int:

@@ -175,15 +175,21 @@ class Crew:
                 return
             time.sleep(0.002)
 
-    def clear(self) -> None:
-        """Forgets the generation, after a last look into its pipes."""
+    def read_the_rest(self) -> None:
         for member in self.members.values():
             member.output.drain(most=1 << 30)
+
+    def clear(self) -> None:
+        """Forgets the generation, after a last look into its pipes."""
+        self.read_the_rest()
+        for member in self.members.values():
             member.output.close()
         self.members.clear()
 
     def log_problem(self) -> OSError | None:
-        return self._node_log.problem
+        """Why some output could not be kept, if that has happened."""
+        problems = (self._node_log.problem, *(member.output.problem for member in self.members.values()))
+        return next(filter(None, problems), None)
 
     def remark(self, text: str) -> None:
         self._node_log.write(f"[echelon] {text}\n".encode())

@@ -79,6 +79,10 @@ class RankOutput:
             self._tagged(self._splitter.feed(data))
         return True
 
+    @property
+    def problem(self) -> OSError | None:
+        return self._rank_log.problem
+
     def _tagged(self, lines: list[bytes]) -> None:
         self.lines += len(lines)
         if lines:

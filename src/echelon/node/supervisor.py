@@ -210,7 +210,7 @@ class Supervisor:
             case Trouble():
                 self._handle(Hopeless(_trouble_outcome(self._host(node), message)))
             case Remark():
-                print(f"{self._host(node)}: {message.text}", file=sys.stderr, flush=True)
+                self._record.remark(f"{self._host(node)}: {message.text}")
 
     def _host(self, node: int) -> str:
         return self._state.hosts.get(node, f"node {node}")

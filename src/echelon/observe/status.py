@@ -37,6 +37,7 @@ class RunStatus:
     ended: float | None = None
     fault: str | None = None
     hint: str | None = None
+    remarks: tuple[str, ...] = ()
 
 
 def statuses(run_dirs: Sequence[RunDir]) -> list[RunStatus]:
@@ -120,6 +121,7 @@ def _finished(told: dict[str, Any], event: Event) -> None:
         reason=event.fields.get("reason", ""),
         hint=event.fields.get("hint"),
         ended=event.time,
+        remarks=tuple(event.fields.get("remarks", ())),
     )
     if event.fields.get("fault"):
         told["fault"] = event.fields["fault"]

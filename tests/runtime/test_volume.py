@@ -1,0 +1,46 @@
+"""A flood of output: every line arrives, tagged, in order, and a full disk does not stop the ranks."""
+
+import subprocess
+
+import pytest
+
+FLOOD = """
+import os, sys
+rank = os.environ["RANK"]
+for number in range(20_000):
+    sys.stdout.write(f"{rank} says {number}\\n")
+"""
+
+
+def test_no_line_of_eight_ranks_is_lost_or_out_of_order(echelon):
+    script = echelon.script("flood.py", FLOOD)
+    result = echelon("run", "-N", "2", "-g", "4", "--cold", script)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert len(lines) == 8 * 20_000
+    for rank in range(8):
+        mine = [line for line in lines if line.startswith(f"[{rank}] ")]
+        assert mine == [f"[{rank}] {rank} says {number}" for number in range(20_000)]
+
+
+def test_lines_without_newline_and_progress_bars_arrive(echelon):
+    script = echelon.script("bar.py", "import sys\nsys.stdout.write('10%\\r20%\\rdone\\nlast')\n")
+    result = echelon("run", "--cold", script)
+    assert result.stdout == "[0] 10%\n[0] 20%\n[0] done\n[0] last\n"
+    assert (echelon.only_run().path / "attempt-0" / "rank-0.out").read_bytes() == b"10%\r20%\rdone\nlast"
+
+
+@pytest.mark.root
+def test_a_disk_that_fills_up_loses_log_lines_and_not_the_run(echelon, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], check=True)
+    try:
+        script = echelon.script("flood.py", FLOOD + "\nopen(f'finished-{rank}', 'w').close()\n")
+        result = echelon("run", "-g", "4", "--cold", script, env={"ECHELON_RUNS": str(disk)})
+        assert all((echelon.folder / f"finished-{rank}").exists() for rank in range(4))
+        assert result.returncode == 0, result.stderr
+        assert "output was lost: cannot write the log (No space left on device)" in result.stderr
+        assert "succeeded" in result.stderr, "the last word is written even so"
+    finally:
+        subprocess.run(["umount", disk], check=True)
