@@ -31,7 +31,7 @@ class Record:
 
     def remark(self, text: str) -> None:
         """Said now in the job's own output, and once more at the end."""
-        print(text, file=sys.stderr, flush=True)
+        _mutter(text)
         self._remarks.append(text)
 
     def event(self, kind: Kind, **fields: Any) -> None:
@@ -67,4 +67,12 @@ class Record:
         try:
             write()
         except (OSError, EchelonError) as error:
-            print(f"cannot write {what}: {error}", file=sys.stderr, flush=True)
+            _mutter(f"cannot write {what}: {error}")
+
+
+def _mutter(text: str) -> None:
+    """Into the job's own output, which may be on the same full disk."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        pass

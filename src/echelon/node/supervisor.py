@@ -113,9 +113,10 @@ def _supervise(job: Job, run_dir: RunDir, attempt: int, requeued: int) -> Outcom
             job=job, run_id=run_dir.run_id, attempt=attempt, rules=rules, agents=agents, record=record
         ).work()
     except Exception:  # noqa: BLE001   the outermost function: nothing may be left running, whatever went wrong
-        traceback.print_exc()
-        text = traceback.format_exc().strip().splitlines()[-1]
-        outcome = Outcome(ending=Ending.FAILED, exit_code=INTERNAL_ERROR, reason=f"internal error: {text}")
+        text = traceback.format_exc()
+        record.remark(text)
+        reason = f"internal error: {text.strip().splitlines()[-1]}"
+        outcome = Outcome(ending=Ending.FAILED, exit_code=INTERNAL_ERROR, reason=reason)
     finally:
         agents.dismiss(LEAVE_SECONDS)
         listener.close()
