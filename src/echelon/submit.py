@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from echelon.bundle import node_side
-from echelon.errors import ConfigError, EchelonError
+from echelon.errors import ConfigError
 from echelon.events import Kind, append_event
 from echelon.job import Job
 from echelon.observe.find import remember
@@ -31,7 +31,7 @@ def start(job: Job, origins: Mapping[str, str], secrets: Mapping[str, str], runs
         run_dir.write_description(job, _facts(run_dir, origins))
         run_dir.write(run_dir.node_side, node_side())
         launch_attempt(job, run_dir, secrets)
-    except (EchelonError, KeyboardInterrupt):
+    except BaseException:
         _take_away(run_dir)
         raise
     remember(run_dir)

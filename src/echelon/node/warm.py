@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import random
+import re
 import select
 import signal
 import socket
@@ -26,6 +27,9 @@ from echelon.node.as_main import run_as_main
 from echelon.node.node_dir import NodeDir
 from echelon.run_dir import RunDir
 
+BUILDS_DDP = re.compile(
+    r"DistributedDataParallel|\bDDP\b|fully_shard|FSDP|torch\.compile|\.wrap\(|Trainer|[Aa]ccelerat"
+)
 MAX_ORDER_BYTES = 1 << 17
 SWEEP_SECONDS = 5.0
 CANNOT_EXECUTE = 126
@@ -66,8 +70,8 @@ def main(link_fd: int, run_path: Path, node_path: Path) -> None:
 def _import_torch(job: Job) -> dict[str, str] | None:
     """Import only: a started OpenMP pool, a process group or a CUDA context would not survive the fork."""
     try:
-        importlib.import_module("torch")
-        importlib.import_module("torch.distributed")
+        for name in ("torch", "torch.distributed", *_what_the_script_will_want(job.script)):
+            importlib.import_module(name)
     except ImportError as error:
         return {
             "what": f"this Python has no torch: {job.python}",
@@ -77,6 +81,16 @@ def _import_torch(job: Job) -> dict[str, str] | None:
     gc.collect()
     gc.freeze()  # the forked ranks share these pages as long as nobody writes to them
     return None
+
+
+def _what_the_script_will_want(script: Script) -> tuple[str, ...]:
+    """DDP imports torch._dynamo when it is first built, which takes as long as torch itself: better once than in
+    every rank and at every restart. A guess by the script's words; a wrong one costs time and nothing else."""
+    try:
+        text = Path(script.target).read_text(errors="replace")
+    except OSError:
+        return ()
+    return ("torch._dynamo",) if BUILDS_DDP.search(text) else ()
 
 
 @dataclass
