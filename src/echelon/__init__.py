@@ -1,7 +1,24 @@
 """Echelon: one PyTorch script, every GPU you can reach, one command, and it keeps running."""
 
-from echelon.runtime.notice import notice_given
-from echelon.runtime.progress import report
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from echelon.version import __version__
 
+if TYPE_CHECKING:
+    from echelon.runtime.notice import notice_given
+    from echelon.runtime.progress import report
+
 __all__ = ["__version__", "notice_given", "report"]
+
+_HOME = {"notice_given": "echelon.runtime.notice", "report": "echelon.runtime.progress"}
+
+
+def __getattr__(name: str) -> object:
+    """Imported when first used: the command line has no need of them, and they have none of the command line."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'echelon' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOME[name]), name)

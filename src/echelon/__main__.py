@@ -1,5 +1,9 @@
-"""`python -m echelon` is `echelon`."""
+"""Where `echelon` and `python -m echelon` begin."""
 
-from echelon.cli import main
+import gc
 
-main()
+gc.disable()  # a command that lives for milliseconds has no garbage; those that follow a run turn it on again
+from echelon.cli import main  # noqa: E402
+
+if __name__ == "__main__":
+    main()

@@ -6,8 +6,10 @@ import importlib.machinery
 import importlib.util
 import io
 import marshal
+import types
 import zipfile
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 TOP_LEVEL = ("__init__", "version", "errors", "codec", "job", "events", "states", "plan", "run_dir")
@@ -41,4 +43,12 @@ def _compiled(source: Path) -> bytes:
     loader = importlib.machinery.SourceFileLoader(source.stem, str(source))
     code = loader.get_code(source.stem)
     header = importlib.util.MAGIC_NUMBER + UNCHECKED_HASH + bytes(8)
-    return header + marshal.dumps(code)
+    return header + marshal.dumps(_renamed(code, f"echelon/{source.relative_to(HERE).as_posix()}"))
+
+
+def _renamed(code: Any, filename: str) -> Any:
+    """Tracebacks on a node must not name files of the machine that packed them."""
+    if not isinstance(code, types.CodeType):
+        return code
+    constants = tuple(_renamed(constant, filename) for constant in code.co_consts)
+    return code.replace(co_filename=filename, co_consts=constants)

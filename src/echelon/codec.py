@@ -7,7 +7,7 @@ import enum
 import functools
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -45,9 +45,9 @@ def _decode(kind: Any, data: Any, where: str) -> Any:
         value_kind = typing.get_args(kind)[1]
         return {key: _decode(value_kind, item, f"{where}.{key}") for key, item in _of(dict, data, where).items()}
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return kind(data)
+        return _made(kind, data, where)
     if kind is timedelta:
-        return timedelta(seconds=_of((int, float), data, where))
+        return _made(lambda seconds: timedelta(seconds=seconds), _of((int, float), data, where), where)
     if kind is float:
         return float(_of((int, float), data, where))
     return data if kind is Any else _of(kind, data, where)
@@ -76,6 +76,13 @@ def _decode_optional(kind: Any, data: Any, where: str) -> Any:
         return None
     inner = next(part for part in typing.get_args(kind) if part is not type(None))
     return _decode(inner, data, where)
+
+
+def _made(make: Callable[[Any], Any], data: Any, where: str) -> Any:
+    try:
+        return make(data)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{where} is {data!r}: {error}") from error
 
 
 def _of(kind: Any, data: Any, where: str) -> Any:

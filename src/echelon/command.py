@@ -6,6 +6,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+KEYWORDS = frozenset(
+    {"case", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then", "time"}
+    | {"until", "while"}
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
@@ -24,8 +29,14 @@ class Command:
     def shell_lines(self, *, replace_shell: bool = False) -> tuple[str, ...]:
         """What a POSIX shell must read; with replace_shell the last line is an exec."""
         exports = tuple(f"export {name}={shlex.quote(value)}" for name, value in sorted(self.env.items()))
-        line = shlex.join(self.argv)
+        line = " ".join((_program(self.argv[0]), *map(shlex.quote, self.argv[1:])))
         return (*self.prelude, *exports, f"exec {line}" if replace_shell else line)
+
+
+def _program(word: str) -> str:
+    """Quoted so that no shell takes it for an assignment or a keyword: `A=b`, `if`."""
+    quoted = shlex.quote(word)
+    return f"'{word}'" if quoted == word and ("=" in word or word in KEYWORDS) else quoted
 
 
 def typed(argv: Sequence[str]) -> str:

@@ -43,7 +43,7 @@ def parse_event(line: str) -> Event | None:
         data = json.loads(line)
         kind = Kind(data.pop("kind"))
         return Event(kind=kind, time=float(data.pop("time")), attempt=int(data.pop("attempt", 0)), fields=data)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.machinery
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,13 +21,20 @@ def count_gpus(environ: Mapping[str, str], root: Path = Path("/")) -> int:
 
 
 def _count_amd(root: Path) -> int:
-    files = root.glob("sys/class/kfd/kfd/topology/nodes/*/gpu_id")
-    return sum(1 for file in files if file.read_text().strip() not in ("", "0"))
+    return sum(1 for file in root.glob("sys/class/kfd/kfd/topology/nodes/*/gpu_id") if _is_gpu(file))
+
+
+def _is_gpu(file: Path) -> bool:
+    """A CPU's id is 0; one that may not be read belongs to somebody else's container."""
+    try:
+        return file.read_text().strip() not in ("", "0")
+    except OSError:
+        return False
 
 
 def default_python(environ: Mapping[str, str]) -> str:
     """The Python that ranks run on: ours, unless it has no torch and an environment is active."""
-    if importlib.util.find_spec("torch") is None:
+    if importlib.machinery.PathFinder.find_spec("torch") is None:
         for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
             candidate = Path(environ.get(variable, "/nonexistent")) / "bin" / "python"
             if os.access(candidate, os.X_OK):
@@ -37,7 +43,8 @@ def default_python(environ: Mapping[str, str]) -> str:
 
 
 def check_python(python: str, origin: str) -> None:
-    if shutil.which(python) is None:
+    folders = [""] if "/" in python else os.environ.get("PATH", "").split(os.pathsep)
+    if not any(os.access(os.path.join(folder, python), os.X_OK) for folder in folders):  # noqa: PTH118
         raise EnvironmentProblem(
             f"no Python to run at {python}", origin=origin, hint="--python PATH names the one that has torch"
         )

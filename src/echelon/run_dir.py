@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
-import secrets
 import stat
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,14 @@ from echelon.errors import ConfigError, EnvironmentProblem
 from echelon.job import Job
 
 
+def runs_folder(environ: Mapping[str, str]) -> Path:
+    """The folder that holds runs."""
+    return Path(environ.get("ECHELON_RUNS") or "runs").absolute()
+
+
 def new_run_id(name: str, now: float | None = None) -> str:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
-    return f"{name}-{stamp}-{secrets.token_hex(2)}"
+    return f"{name}-{stamp}-{os.urandom(2).hex()}"
 
 
 class RunDir:
@@ -89,7 +94,7 @@ class RunDir:
 
     def write(self, path: Path, data: bytes, mode: int = 0o600) -> None:
         """The whole file or none of it, synced."""
-        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        part = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
         try:
             fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
             with os.fdopen(fd, "wb") as file:

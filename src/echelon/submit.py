@@ -19,10 +19,6 @@ from echelon.run_dir import RunDir, cannot_write, new_run_id
 from echelon.version import __version__
 
 
-def runs_folder(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("ECHELON_RUNS") or "runs").absolute()
-
-
 def start(job: Job, origins: Mapping[str, str], secrets: Mapping[str, str], runs: Path) -> RunDir:
     """A new run. What was written before a failure is taken away again."""
     run_dir = RunDir(runs / new_run_id(job.name))

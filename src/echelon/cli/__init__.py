@@ -71,6 +71,7 @@ def commands() -> None:
 
 def main() -> NoReturn:
     """Every explainable failure becomes its message and its exit code here, and nowhere else."""
+    code: object = 0
     try:
         code = commands.main(standalone_mode=False)
     except EchelonError as error:
@@ -83,8 +84,17 @@ def main() -> NoReturn:
         code = 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone; nothing is left to flush
-        code = 0
-    sys.exit(code if isinstance(code, int) else 0)
+    _leave(code if isinstance(code, int) else 0)
+
+
+def _leave(code: int) -> NoReturn:
+    """Without the interpreter's tidying up, which takes as long as many a command."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            code = code or 1  # a full disk or a reader that has gone
+    os._exit(code)
 
 
 def _report(text: str) -> None:

@@ -11,8 +11,7 @@ from echelon.cli.options import Request, ScriptCommand, debug_option, job_option
 from echelon.cli.output import print_json, print_table
 from echelon.codec import encode
 from echelon.registry import member
-from echelon.run_dir import RunDir, new_run_id
-from echelon.submit import runs_folder
+from echelon.run_dir import RunDir, new_run_id, runs_folder
 
 
 @click.command(cls=ScriptCommand, help="Print the exact job script; start nothing.")

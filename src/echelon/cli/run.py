@@ -10,7 +10,8 @@ import click
 from echelon.cli.options import ScriptCommand, debug_option, job_options, request_of
 from echelon.cli.output import say
 from echelon.cli.watch import follow_to_the_end
-from echelon.submit import runs_folder, start
+from echelon.run_dir import runs_folder
+from echelon.submit import start
 
 
 @click.command(cls=ScriptCommand, help="Run a script on every rank and follow it to its end.")

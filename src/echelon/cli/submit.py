@@ -9,7 +9,8 @@ import click
 
 from echelon.cli.options import ScriptCommand, debug_option, job_options, request_of
 from echelon.cli.output import say
-from echelon.submit import runs_folder, start
+from echelon.run_dir import runs_folder
+from echelon.submit import start
 
 
 @click.command(cls=ScriptCommand, help="Start a run that goes on by itself; prints its id.")

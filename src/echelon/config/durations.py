@@ -12,7 +12,10 @@ CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{2}):(\d{2})")
 
 def parse_duration(text: str) -> timedelta:
     """Raises ValueError for anything else, for zero and for less."""
-    duration = _parsed(text.strip().lower())
+    try:
+        duration = _parsed(text.strip().lower())
+    except OverflowError:
+        duration = None
     if duration is None or duration <= timedelta(0):
         raise ValueError(f"{text!r} is not a duration; write 90s, 15m, 2h or 1:30:00")
     return duration
@@ -34,5 +37,5 @@ def format_duration(duration: timedelta) -> str:
     seconds = duration.total_seconds()
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g}{unit}"
-    return f"{seconds:g}s"
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"

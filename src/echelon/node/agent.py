@@ -14,7 +14,7 @@ from typing import Any
 
 from echelon.errors import EnvironmentProblem
 from echelon.job import Job, masked
-from echelon.node import ports, processes, stacks
+from echelon.node import kinship, ports, stacks
 from echelon.node.as_main import STACKS_SIGNAL
 from echelon.node.channel import Channel, ChannelClosed, dial
 from echelon.node.crew import Crew
@@ -53,7 +53,7 @@ STARTER_SECONDS = 5.0
 def main(*, run_path: Path, attempt: int, node: int, host: str, address: str, supervisor: tuple[str, int]) -> int:
     run_dir = RunDir(run_path)
     job = run_dir.read_job()
-    processes.adopt_orphans()
+    kinship.adopt_orphans()
     attempt_dir = run_dir.attempt(attempt)
     node_dir = NodeDir.create(run_dir.run_id)
     environ = node_environ(dict(os.environ), job, sharing=_nodes_here(job))

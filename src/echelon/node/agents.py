@@ -141,10 +141,11 @@ class Agents:
         while time.monotonic() < deadline:
             try:
                 wires = channel.receive()
-            except ChannelClosed:
-                return []
-            if wires:
-                return self._introduce(channel, [from_wire(wire) for wire in wires])  # type: ignore[misc]
+                messages = [from_wire(wire) for wire in wires]
+            except (ChannelClosed, ValueError):
+                break
+            if messages:
+                return self._introduce(channel, messages)  # type: ignore[arg-type]
             time.sleep(0.001)
         channel.close()
         return []

@@ -53,18 +53,15 @@ class Channel:
         try:
             while self._outgoing:
                 del self._outgoing[: os.write(self._write_fd, self._outgoing)]
-        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
-            pass
+        except OSError:
+            pass  # full for now, or closed for good
 
     def receive(self) -> list[dict[str, Any]]:
         """Every whole message that has arrived; ChannelClosed once there are none left and never will be."""
         closed = self._fill()
         messages = []
         while (payload := self._next_payload()) is not None:
-            try:
-                messages.append(json.loads(payload))
-            except ValueError as error:
-                raise ChannelClosed(f"not a message: {error}") from error
+            messages.append(_parsed(payload))
         if closed and not messages:
             raise ChannelClosed("end of file")
         return messages
@@ -101,6 +98,16 @@ class Channel:
                 os.close(self._write_fd)
 
 
+def _parsed(payload: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(payload)
+    except ValueError as error:
+        raise ChannelClosed(f"not a message: {error}") from error
+    if not isinstance(message, dict):
+        raise ChannelClosed(f"not a message: {message!r:.100}")
+    return message
+
+
 def _proof(token: bytes, side: bytes, nonce: bytes) -> bytes:
     return hmac.digest(token, side + nonce, "sha256")
 
@@ -133,22 +140,33 @@ class Doorman:
         proof, nonce = bytes(self._heard[:PROOF_BYTES]), bytes(self._heard[PROOF_BYTES:])
         if not hmac.compare_digest(proof, _proof(self._token, b"agent", self._nonce)):
             raise ChannelClosed("does not know this run's token")
-        self.sock.send(_proof(self._token, b"supervisor", nonce))
+        try:
+            self.sock.send(_proof(self._token, b"supervisor", nonce))
+        except OSError as error:
+            raise ChannelClosed(str(error)) from error
         return Channel.over(self.sock)
 
 
 def dial(address: str, port: int, token: bytes, timeout: float) -> Channel:
     """The agent's half of the handshake; raises OSError or ChannelClosed."""
     sock = socket.create_connection((address, port), timeout=timeout)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _prove(sock, token)
+    except (OSError, ChannelClosed):
+        sock.close()
+        raise
+    sock.settimeout(None)
+    return Channel.over(sock)
+
+
+def _prove(sock: socket.socket, token: bytes) -> None:
     nonce = secrets.token_bytes(NONCE_BYTES)
     theirs = _receive_exactly(sock, NONCE_BYTES)
     sock.sendall(_proof(token, b"agent", theirs) + nonce)
     answer = _receive_exactly(sock, PROOF_BYTES)
     if not hmac.compare_digest(answer, _proof(token, b"supervisor", nonce)):
         raise ChannelClosed("the supervisor does not know this run's token")
-    sock.settimeout(None)
-    return Channel.over(sock)
 
 
 def _receive_exactly(sock: socket.socket, count: int) -> bytes:

@@ -177,17 +177,18 @@ def _requeue(state: State, because: str, exit_code: int = REQUEUE_CODE) -> Outco
 
 
 def _stop(state: State, *, outcome: Outcome | None = None, fault: Fault | None = None) -> Decision:
-    state = replace(state, outcome=outcome or state.outcome, fault=state.fault or fault)
+    state = replace(state, outcome=state.outcome or outcome, fault=state.fault or fault)
     if state.phase in (Phase.STOPPING, Phase.DUMPING):
         return state, ()
-    return _stop_ranks(state, state.rules.grace)
+    return _stop_ranks(state)
 
 
-def _stop_ranks(state: State, grace: float) -> Decision:
+def _stop_ranks(state: State) -> Decision:
     waiting = tuple(node for node in state.members if state.nodes[node] is NodeState.READY)
     state = replace(state, phase=Phase.STOPPING, pending=frozenset(waiting))
     if not waiting:
         return _stopped(state)
+    grace = 0.0 if state.hurry else state.rules.grace
     return state, (StopRanks(state.generation, waiting, grace),)
 
 
@@ -200,7 +201,7 @@ def _answered(state: State, node: int, phase: Phase) -> Decision:
 def _still_pending(state: State) -> Decision:
     if state.pending:
         return state, ()
-    return _stopped(state) if state.phase is Phase.STOPPING else _stop_ranks(state, state.rules.grace)
+    return _stopped(state) if state.phase is Phase.STOPPING else _stop_ranks(state)
 
 
 def _stopped(state: State) -> Decision:
@@ -232,9 +233,14 @@ def _furthest(*steps: int | None) -> int | None:
 
 def _tally(state: State) -> State:
     """Whether the generation that has ended got anywhere."""
-    best = _furthest(state.best_step, state.reach)
-    further = state.moved if state.reach is None else best != state.best_step
-    return replace(state, best_step=best, idle_generations=0 if further else state.idle_generations + 1)
+    best_step = _furthest(state.best_step, state.step)
+    best_committed = _furthest(state.best_committed, state.committed)
+    if best_committed is not None:
+        further = best_committed != state.best_committed
+    else:
+        further = state.moved if state.step is None else best_step != state.best_step
+    idle = 0 if further else state.idle_generations + 1
+    return replace(state, best_step=best_step, best_committed=best_committed, idle_generations=idle)
 
 
 def _recover(state: State, fault: Fault) -> Decision:
@@ -310,6 +316,9 @@ def _lost(state: State, event: AgentLost) -> Decision:
     if state.phase in (Phase.STOPPING, Phase.DUMPING):
         state, actions = _still_pending(replace(state, pending=state.pending - {event.node}))
         return state, (end, *actions)
+    if state.phase is Phase.GATHERING and len(_alive(state)) >= state.rules.nodes:
+        state, actions = _begin_when_gathered(state)  # nothing has started yet, and a spare can take its place
+        return state, (end, *actions)
     if state.phase is not Phase.GATHERING and event.node not in state.members:
         return state, (end,)  # a spare: nothing that runs is hurt
     state, actions = _stop(state, fault=Fault(sentence=f"{name} was lost: {event.loss.value}"))
@@ -338,7 +347,7 @@ def _timed_out(state: State, phase: Phase) -> Decision:
         case Phase.WINDING:
             return _stop(state, outcome=_requeue(state, "the ranks stopped in time"))
         case Phase.DUMPING:
-            return _stop_ranks(state, state.rules.grace)
+            return _stop_ranks(state)
         case Phase.STOPPING:
             return _stopping_timed_out(state)
         case Phase.RUNNING | Phase.ENDED:
@@ -387,8 +396,9 @@ def _time_is_up(state: State) -> Decision:
 def _cancelled(state: State, signum: int) -> Decision:
     """The first signal stops with grace, the next one without."""
     outcome = Outcome(ending=Ending.CANCELLED, exit_code=128 + signum, reason=f"cancelled by {signal_name(signum)}")
-    again = state.outcome is not None and state.outcome.ending is Ending.CANCELLED
-    state = replace(state, outcome=outcome)
-    if again and state.phase is Phase.STOPPING:
+    settled = state.outcome.ending if state.outcome is not None else None
+    if settled is not Ending.SUCCEEDED:
+        state = replace(state, outcome=outcome, hurry=settled is Ending.CANCELLED)
+    if state.hurry and state.phase is Phase.STOPPING:
         return state, (StopRanks(state.generation, tuple(sorted(state.pending)), 0.0),)
-    return _stop(state, outcome=outcome)
+    return _stop(state)

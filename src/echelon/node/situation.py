@@ -80,6 +80,8 @@ class State:
     """Members that have yet to answer to a stop or to a dump."""
     fault: Fault | None = None
     outcome: Outcome | None = None
+    hurry: bool = False
+    """Cancelled twice: no grace any more."""
     notice: bool = False
     step: int | None = None
     committed: int | None = None
@@ -87,13 +89,9 @@ class State:
     moved: bool = False
     """Whether any rank of this generation wrote a line or used its CPU."""
     best_step: int | None = None
+    best_committed: int | None = None
     idle_generations: int = 0
     last_signature: str | None = None
-
-    @property
-    def reach(self) -> int | None:
-        """How far this generation came: what it saved where the script says so, what it reported otherwise."""
-        return self.step if self.committed is None else self.committed
 
 
 # Events

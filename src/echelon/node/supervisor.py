@@ -13,7 +13,7 @@ from pathlib import Path
 
 from echelon.events import Kind
 from echelon.job import Job
-from echelon.node import lease, ports, processes
+from echelon.node import kinship, lease, ports
 from echelon.node.agents import Agents
 from echelon.node.clock import Clock
 from echelon.node.decide import decide, opening
@@ -89,7 +89,7 @@ def main(run_path: Path, attempt: int, requeued: int) -> int:
     except lease.LeaseHeld as holder:
         print(f"another supervisor of this run is alive ({holder}); leaving", file=sys.stderr)
         return LEASE_HELD
-    processes.adopt_orphans()
+    kinship.adopt_orphans()
     run_dir.attempt(attempt).path.mkdir(mode=0o700, exist_ok=True)
     outcome = _supervise(job, run_dir, attempt, requeued)
     if outcome.ending is Ending.REQUEUED:
@@ -169,9 +169,9 @@ class Supervisor:
         return {fd for fd, _ in poller.poll(min(timeout, 0.25) * 1000)}
 
     def _handle(self, event: Event) -> None:
-        before = self._state.phase
+        before = (self._state.phase, self._state.generation)
         self._state, actions = decide(self._state, event)
-        if self._state.phase is not before:
+        if (self._state.phase, self._state.generation) != before:
             self._phase_since = time.monotonic()
         self._perform_all(actions)
 

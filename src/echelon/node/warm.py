@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from echelon.job import Job, Script, ScriptKind
-from echelon.node import processes
+from echelon.node import kinship, processes
 from echelon.node.as_main import run_as_main
 from echelon.node.node_dir import NodeDir
 from echelon.run_dir import RunDir
@@ -52,7 +52,7 @@ def receive_order(link: socket.socket) -> tuple[dict[str, Any], list[int]] | Non
 def main(link_fd: int, run_path: Path, node_path: Path) -> None:
     """In a forked rank this returns, or raises, as the user's script does."""
     parent = os.getppid()
-    processes.die_with_parent(parent)
+    kinship.die_with_parent(parent)
     job = RunDir(run_path).read_job()
     link = socket.socket(fileno=link_fd)
     node_dir = NodeDir(node_path)
@@ -103,8 +103,8 @@ class Starter:
 
     def serve(self) -> dict[str, Any] | None:
         """Takes orders until the agent is gone; in a forked rank, returns the order that made it."""
-        processes.adopt_orphans()
-        processes.stay_without_parent()
+        kinship.adopt_orphans()
+        kinship.stay_without_parent()
         wake, wake_write = os.pipe()
         os.set_blocking(wake, False)
         os.set_blocking(wake_write, False)
@@ -172,7 +172,7 @@ class Starter:
 
     def _leave_the_starter(self, parent: int) -> None:
         os.setsid()
-        processes.die_with_parent(parent)
+        kinship.die_with_parent(parent)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.link.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from echelon.config.suggest import closest
 from echelon.errors import ConfigError
-from echelon.run_dir import RunDir
+from echelon.run_dir import RunDir, runs_folder
 
 
 def index_folder(environ: Mapping[str, str]) -> Path:
@@ -30,13 +30,12 @@ def remember(run_dir: RunDir) -> None:
 def known_runs(environ: Mapping[str, str]) -> list[RunDir]:
     """Oldest first. Links to runs that were deleted are removed on the way."""
     found: dict[str, Path] = {}
-    here = Path(environ.get("ECHELON_RUNS") or "runs").absolute()
-    for folder in (index_folder(environ), here):
-        for path in _entries(folder):
-            if (path / "run.json").exists():
-                found.setdefault(path.name, path.resolve())
-            elif path.is_symlink():
-                path.unlink(missing_ok=True)
+    index = index_folder(environ)
+    for path in (*_entries(index), *_entries(runs_folder(environ))):
+        if (path / "run.json").exists():
+            found.setdefault(path.name, path.resolve())
+        elif path.parent == index and path.is_symlink():
+            path.unlink(missing_ok=True)
     return [RunDir(path) for path in sorted(found.values(), key=_age_key)]
 
 
@@ -57,7 +56,7 @@ def _age_key(path: Path) -> tuple[float, str]:
 def find_run(word: str, environ: Mapping[str, str]) -> RunDir:
     """Raises ConfigError when nothing or more than one run matches."""
     if "/" in word or (Path(word) / "run.json").exists():
-        return RunDir(Path(word).absolute()).check_trusted()
+        return RunDir(Path(word).resolve()).check_trusted()
     runs = known_runs(environ)
     matches = (
         [run for run in runs if run.run_id == word]

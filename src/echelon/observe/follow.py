@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +31,7 @@ class Follower:
 
     def to_the_end(self) -> RunStatus:
         """Returns once the run has ended; all that the ranks wrote is out by then."""
+        gc.enable()  # this may go on for days
         next_look = time.monotonic() + LIVENESS_SECONDS
         while not self._show_news():
             if time.monotonic() >= next_look:

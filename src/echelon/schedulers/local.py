@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 
 from echelon.command import Command
@@ -30,6 +29,8 @@ def render(job: Job, run_dir: RunDir, attempt: int) -> str:
 
 def submit(run_dir: RunDir, environ: Mapping[str, str]) -> str:
     """Starts the job script in a session of its own, so that it survives the terminal."""
+    import subprocess  # not for render: it must stay quick
+
     output = os.open(run_dir.job_output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         process = subprocess.Popen(

@@ -1,0 +1,88 @@
+"""What every benchmark shares: side by side, turn about, medians with their spread, ratios as the result."""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+SCRIPTS = Path(__file__).parent / "scripts"
+DEADLINE_SECONDS = 120
+
+
+class Trial:
+    """A folder and an environment of its own, and a mark by which all processes of the trial are found."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="bench-"))
+        self.mark = uuid.uuid4().hex
+        self.env = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+            "ECHELON_RUNS": str(self.folder / "runs"),
+            "XDG_STATE_HOME": str(self.folder / "state"),
+            "BENCH_FOLDER": str(self.folder),
+            "BENCH_MARK": self.mark,
+        }
+
+    def start(self, argv: list[str]) -> subprocess.Popen:
+        with (self.folder / "output").open("wb") as output:
+            return subprocess.Popen(argv, env=self.env, cwd=self.folder, stdout=output, stderr=output)
+
+    def wait_for(self, pattern: str, count: int) -> list[Path]:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while time.monotonic() < deadline:
+            found = sorted(self.folder.glob(pattern))
+            if len(found) >= count:
+                return found
+            time.sleep(0.005)
+        sys.exit(f"waited for {count} of {pattern}:\n{(self.folder / 'output').read_text()[-3000:]}")
+
+    def processes(self) -> list[int]:
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and f"BENCH_MARK={self.mark}".encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+        return [pid for pid in found if pid != os.getpid()]
+
+
+def ours(ranks: int, script: str, *flags: str) -> list[str]:
+    return [sys.executable, "-m", "echelon", "run", "-g", str(ranks), *flags, str(SCRIPTS / script)]
+
+
+def torchrun(ranks: int, script: str, *flags: str) -> list[str]:
+    head = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    return [*head, *flags, str(SCRIPTS / script)]
+
+
+def side_by_side(rows: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """Turn about, so that a noisy minute is shared by all."""
+    results: dict[str, list[float]] = {name: [] for name in rows}
+    for _ in range(repeats):
+        for name, measure in rows.items():
+            results[name].append(measure())
+    return results
+
+
+def table(title: str, unit: str, results: dict[str, list[float]], *, ours: str, bound: str) -> None:
+    """Prints medians, spread, and how many times ours each is."""
+    base = statistics.median(results[ours])
+    print(f"\n{title} ({bound})")
+    print(f"  {'':<28}{'median':>10}{'least':>10}{'most':>10}  {unit:<6}{'times ours':>10}")
+    for name, values in results.items():
+        middle = statistics.median(values)
+        numbers = f"{middle:>10.3f}{min(values):>10.3f}{max(values):>10.3f}"
+        print(f"  {name:<28}{numbers}  {unit:<6}{middle / base:>10.2f}")
+    sys.stdout.flush()
+
+
+def repeats(default: int) -> int:
+    return int(sys.argv[1]) if len(sys.argv) > 1 else default

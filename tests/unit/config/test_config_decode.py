@@ -1,0 +1,214 @@
+"""Settings to a Job: what is accepted, and how the rest is refused."""
+
+from datetime import timedelta
+
+import pytest
+
+from echelon.config.decode import Machine, Settings, decoded, job_of, name_from, secrets_of
+from echelon.config.layers import Setting, default_layer, flag_layer, merged
+from echelon.config.options import BY_KEY
+from echelon.errors import ConfigError
+from echelon.job import Script, ScriptKind
+
+SCRIPT = Script(kind=ScriptKind.FILE, target="train.py", args=("--lr", "1"))
+MACHINE = Machine(cwd="/work", python="/usr/bin/python3")
+
+
+def settings(**values):
+    return Settings(merged([default_layer(), flag_layer(values)]))
+
+
+def job(machine=MACHINE, script=SCRIPT, **values):
+    return job_of(settings(**values), script, machine)
+
+
+def read(key, value):
+    return decoded(BY_KEY[key], Setting(key=key, value=value, origin="here"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "meaning"),
+    [
+        ("nodes", 3, 3),
+        ("nodes", "3", 3),
+        ("nodes", " 3 ", 3),
+        ("restarts", "0", 0),
+        ("time", "2h", timedelta(hours=2)),
+        ("time", 90, timedelta(seconds=90)),
+        ("time", 1.5, timedelta(seconds=1.5)),
+        ("hang_timeout", "off", None),
+        ("hang_timeout", "NEVER", None),
+        ("name", "gpt", "gpt"),
+        ("cpu", True, True),
+        ("cpu", "yes", True),
+        ("cpu", "TRUE", True),
+        ("cpu", "0", False),
+        ("cpu", "", False),
+        ("on", "local", "local"),
+        ("set", {"A": "x", "B": 3, "C": True, "D": 1.5}, {"A": "x", "B": "3", "C": "true", "D": "1.5"}),
+    ],
+)
+def test_these_values_are_understood(key, value, meaning):
+    assert read(key, value) == meaning
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("nodes", "two", "whole number"),
+        ("nodes", 2.0, "whole number"),
+        ("nodes", "2.0", "whole number"),
+        ("nodes", True, "whole number"),
+        ("nodes", [], "whole number"),
+        ("nodes", 0, "at least 1"),
+        ("nodes", "-1", "at least 1"),
+        ("restarts", -1, "at least 0"),
+        ("time", "soon", "not a duration"),
+        ("time", "off", "not a duration"),
+        ("time", 0, "not a duration"),
+        ("time", -5, "not a duration"),
+        ("time", True, "must be a duration"),
+        ("time", [1], "must be a duration"),
+        ("time", "99999999999d", "not a duration"),
+        ("time", 1e15, "not a duration"),
+        ("hang_timeout", False, "must be a duration"),
+        ("name", 3, "text"),
+        ("name", "", "text"),
+        ("cpu", "maybe", "true or false"),
+        ("cpu", 2, "true or false"),
+        ("on", "slurmm", "one of"),
+        ("on", 3, "one of"),
+        ("on", {}, "one of"),
+        ("set", "A=1", "table"),
+        ("set", {"1A": "x"}, "no name for a variable"),
+        ("set", {"A B": "x"}, "no name for a variable"),
+        ("set", {"": "x"}, "no name for a variable"),
+        ("set", {"A": ["x"]}, "must be text"),
+        ("set", {"A": "x\0y"}, "must be text"),
+    ],
+)
+def test_these_are_refused_with_their_origin(key, value, why):
+    with pytest.raises(ConfigError, match=key) as caught:
+        read(key, value)
+    assert caught.value.origin == "here"
+    assert why in caught.value.why
+    assert caught.value.hint
+
+
+def test_a_misspelt_choice_gets_a_guess():
+    with pytest.raises(ConfigError) as caught:
+        read("on", "locall")
+    assert caught.value.hint == "did you mean local?"
+
+
+def test_a_setting_that_was_never_given_is_none():
+    assert settings().get("time") is None
+    assert settings().origin("time") == "default"
+
+
+# The job
+
+
+def test_a_job_without_settings_is_one_rank_here():
+    plain = job()
+    assert (plain.name, plain.script, plain.cwd, plain.python) == ("train", SCRIPT, "/work", "/usr/bin/python3")
+    assert (plain.resources.nodes, plain.resources.procs_per_node, plain.resources.gpus_per_node) == (1, 1, 0)
+    assert (plain.scheduler, plain.launcher, plain.environment) == ("local", "ranks", "bare")
+    assert plain.policies.hang_timeout == timedelta(minutes=30)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "values", "procs"),
+    [
+        (0, {}, 1),
+        (4, {}, 4),
+        (0, {"gpus_per_node": "3"}, 3),
+        (2, {"gpus_per_node": "2"}, 2),
+        (4, {"procs_per_node": "2"}, 2),
+        (0, {"gpus_per_node": "4", "procs_per_node": "2"}, 2),
+    ],
+)
+def test_there_is_one_rank_per_gpu_unless_said_otherwise(gpus, values, procs):
+    machine = Machine(cwd="/", python="py", gpus=gpus)
+    resources = job(machine, **values).resources
+    assert (resources.procs_per_node, resources.gpus_per_node) == (procs, gpus)
+
+
+def test_the_job_is_a_function_of_its_arguments_alone():
+    assert job(nodes="2", time="2h") == job(nodes="2", time="2h")
+
+
+def test_secrets_stay_out_of_the_job():
+    values = {"set": {"LR": "1", "HF_TOKEN": "hf_1", "A_KEY": "k"}}
+    made = job(**values)
+    assert made.env == {"LR": "1"}
+    assert made.secret_env == ("A_KEY", "HF_TOKEN")
+    assert secrets_of(settings(**values)) == {"HF_TOKEN": "hf_1", "A_KEY": "k"}
+    assert "hf_1" not in repr(made)
+
+
+def test_more_nodes_at_least_than_at_all_is_refused():
+    with pytest.raises(ConfigError) as caught:
+        job(nodes="2", min_nodes="3")
+    assert caught.value.origin == "--min-nodes 3; --nodes 2"
+
+
+def test_a_default_notice_is_shortened_to_fit_the_limit():
+    assert job(time="60s").policies.notice == timedelta(seconds=15)
+    assert job(time="61s").policies.notice == timedelta(seconds=60)
+    assert job().policies.notice == timedelta(seconds=60)
+
+
+def test_a_notice_that_was_asked_for_and_does_not_fit_is_refused():
+    with pytest.raises(ConfigError) as caught:
+        job(time="2m", notice="2m")
+    assert caught.value.what == "notice is 2m, but the time limit is 2m"
+    assert caught.value.hint == "--notice 30s"
+
+
+@pytest.mark.parametrize("ports", ["x", "0", "9-7", "29500:29599"])
+def test_ports_that_are_no_range_are_refused(ports):
+    with pytest.raises(ConfigError, match="ports is"):
+        job(ports=ports)
+
+
+def test_ports_are_kept_as_they_were_typed():
+    assert job(ports="29500-29599").ports == "29500-29599"
+
+
+# Names
+
+
+@pytest.mark.parametrize("name", ["gpt", "gpt-2", "a.b_c", "7", "x" * 64])
+def test_these_can_be_names(name):
+    assert job(name=name).name == name
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "../x", "-x", ".x", "x" * 65, "a\n", "\u00fc"])
+def test_these_cannot(name):
+    with pytest.raises(ConfigError, match="cannot be the name of a run"):
+        job(name=name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "name"),
+    [
+        (ScriptKind.FILE, "train.py", "train"),
+        (ScriptKind.FILE, "src/my train.py", "my-train"),
+        (ScriptKind.FILE, "train.v2.py", "train.v2"),
+        (ScriptKind.FILE, "\u00fc.py", "run"),
+        (ScriptKind.FILE, "..", "run"),
+        (ScriptKind.FILE, "x" * 100 + ".py", "x" * 40),
+        (ScriptKind.MODULE, "pkg.train", "train"),
+        (ScriptKind.MODULE, "pkg.__main__", "main"),
+        (ScriptKind.COMMAND, "/usr/bin/nvidia-smi", "nvidia-smi"),
+    ],
+)
+def test_a_run_is_named_after_its_script(kind, target, name):
+    assert name_from(Script(kind=kind, target=target)) == name
+
+
+@pytest.mark.parametrize("target", ["-.py", "a" * 39 + "-b.py", "a..py", "_x.py", "--help"])
+def test_a_name_made_from_a_script_is_one_that_could_be_given(target):
+    name = name_from(Script(kind=ScriptKind.FILE, target=target))
+    assert job(name=name).name == name

@@ -1,0 +1,43 @@
+"""The one table of settings is consistent with itself."""
+
+import pytest
+
+from echelon.config.decode import decoded
+from echelon.config.layers import OUR_OWN, Setting
+from echelon.config.options import BY_KEY, OPTIONS, Type
+from echelon.registry import FAMILIES
+
+
+@pytest.mark.parametrize("attribute", ["key", "flag", "variable"])
+def test_no_two_settings_share_a_name(attribute):
+    names = [getattr(option, attribute) for option in OPTIONS]
+    assert len(set(names)) == len(names)
+
+
+def test_no_two_settings_share_a_letter():
+    letters = [option.short for option in OPTIONS if option.short]
+    assert len(set(letters)) == len(letters)
+
+
+def test_flag_and_variable_are_made_from_the_key():
+    assert (BY_KEY["min_nodes"].flag, BY_KEY["min_nodes"].variable) == ("--min-nodes", "ECHELON_MIN_NODES")
+
+
+def test_no_setting_uses_a_variable_that_means_something_else():
+    assert not OUR_OWN & {option.variable for option in OPTIONS}
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
+def test_a_default_is_a_value_one_could_set(option):
+    if option.default is not None:
+        decoded(option, Setting(key=option.key, value=option.default, origin="default"))
+    assert option.help.endswith((".", "]"))
+
+
+@pytest.mark.parametrize(("key", "family"), [("on", "scheduler"), ("launcher", "launcher"), ("env", "environment")])
+def test_every_choice_has_a_module_behind_it(key, family):
+    assert set(BY_KEY[key].choices) == set(FAMILIES[family])
+
+
+def test_only_choices_have_choices():
+    assert {option.type for option in OPTIONS if option.choices} == {Type.CHOICE}

@@ -1,0 +1,77 @@
+"""Every message survives the wire, and nothing else passes for one."""
+
+import json
+
+import pytest
+
+from echelon.node import messages
+from echelon.node.messages import KINDS, ErrorRecord, Exit, Exited, Pulse, Sample, from_wire, to_wire
+from echelon.plan import Placement
+
+PLACEMENT = Placement(
+    run_id="x-1", attempt=1, generation=2, node_rank=0, nodes=2, procs_per_node=4, main_address="10.0.0.1",
+    main_port=29500, store_is_up=True, max_restarts=3,
+)  # fmt: skip
+ERROR = ErrorRecord(time=1.5, type="ValueError", message="b\u00e4d \udcff", traceback="Traceback\n  ...")
+EXIT = Exit(rank=3, host="gpu7", code=-9, time=12.25, lines=4, step=7, committed=5, error=ERROR)
+EXAMPLES = (
+    messages.Bind(generation=1),
+    messages.Start(placement=PLACEMENT),
+    messages.Notice(seconds_left=59.5),
+    messages.SaveStacks(generation=1),
+    messages.Stop(generation=1, grace=0.0),
+    messages.Ping(),
+    messages.Leave(),
+    messages.Hello(node=1, host="gpu7", pid=99, node_dir="/tmp/echelon-x"),
+    messages.Bound(generation=1, port=29500, store_is_up=False),
+    messages.Started(generation=1, rank=0, pid=100),
+    Exited(generation=1, exit=EXIT),
+    Exited(generation=1, exit=Exit(rank=0, host="gpu7", code=0, time=1.0)),
+    messages.StacksSaved(generation=1),
+    messages.Stopped(generation=1),
+    Pulse(generation=1, samples=(Sample(rank=0, lines=1, cpu_seconds=0.5, stopped=False, step=3, committed=2),)),
+    Pulse(generation=1),
+    messages.Trouble(what="no torch", why="ImportError", hint="pip install torch"),
+    messages.Remark(text="hello"),
+)
+
+
+def test_there_is_an_example_of_every_kind():
+    assert {type(example).__name__ for example in EXAMPLES} == set(KINDS)
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
+def test_a_message_survives_the_wire(message):
+    assert from_wire(json.loads(json.dumps(to_wire(message)))) == message
+
+
+def test_an_infinite_time_survives_the_wire():
+    message = messages.Notice(seconds_left=float("inf"))
+    assert from_wire(json.loads(json.dumps(to_wire(message)))) == message
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        {},
+        {"is": "Explode"},
+        {"is": None},
+        {"is": ["Bind"]},
+        {"is": "Bind"},
+        {"is": "Bind", "generation": "1"},
+        {"is": "Bind", "generation": True},
+        {"is": "Bind", "generation": 1, "extra": 2},
+        {"is": "Exited", "generation": 1, "exit": None},
+        {"is": "Pulse", "generation": 1, "samples": [1]},
+    ],
+    ids=repr,
+)
+def test_what_is_no_message_is_refused(wire):
+    with pytest.raises(ValueError):
+        from_wire(wire)
+
+
+def test_reading_a_message_leaves_the_wire_as_it_was():
+    wire = to_wire(messages.Bind(generation=1))
+    from_wire(wire)
+    assert wire == {"is": "Bind", "generation": 1}

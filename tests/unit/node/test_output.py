@@ -1,0 +1,130 @@
+"""A rank's output: whole lines, tagged in the node's log, untouched in the rank's own."""
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from echelon.node.output import LONGEST_LINE_BYTES, LineSplitter, LogFile, RankOutput
+
+
+def split(*chunks):
+    splitter = LineSplitter()
+    return [line for chunk in chunks for line in splitter.feed(chunk)] + splitter.finish()
+
+
+@pytest.mark.parametrize(
+    ("chunks", "lines"),
+    [
+        ([b"one\ntwo\n"], [b"one", b"two"]),
+        ([b"on", b"e\ntw", b"o\n"], [b"one", b"two"]),
+        ([b"one\r\ntwo\r\n"], [b"one", b"two"]),
+        ([b"one\r", b"\ntwo\n"], [b"one", b"two"]),
+        ([b" 10%\r 20%\r 30%\n"], [b" 10%", b" 20%", b" 30%"]),
+        ([b" 10%\r", b" 20%\r"], [b" 10%", b" 20%"]),
+        ([b"no newline"], [b"no newline"]),
+        ([b"\n\n"], [b"", b""]),
+        ([], []),
+    ],
+)
+def test_bytes_become_lines(chunks, lines):
+    assert split(*chunks) == lines
+
+
+def test_an_unfinished_line_waits_for_its_end():
+    splitter = LineSplitter()
+    assert splitter.feed(b"half") == []
+    assert splitter.feed(b" done\n") == [b"half done"]
+
+
+def test_a_progress_bar_is_seen_before_its_newline():
+    splitter = LineSplitter()
+    splitter.feed(b"10%")
+    assert splitter.feed(b"\r20%") == [b"10%"]
+
+
+def test_a_line_without_end_is_cut_so_that_memory_stays_small():
+    lines = split(*[b"x" * 1000] * 200)
+    assert b"".join(lines) == b"x" * 200_000
+    assert max(map(len, lines)) == LONGEST_LINE_BYTES
+
+
+@given(st.lists(st.text(alphabet="ab\r\n", max_size=8).map(str.encode), max_size=8))
+def test_where_the_chunks_are_cut_makes_no_difference(chunks):
+    assert split(*chunks) == split(b"".join(chunks))
+
+
+@given(st.lists(st.binary(max_size=20), max_size=8))
+def test_nothing_but_line_ends_is_lost(chunks):
+    def without_ends(data):
+        return data.replace(b"\r", b"").replace(b"\n", b"")
+
+    assert b"".join(split(*chunks)) == without_ends(b"".join(chunks))
+
+
+def test_a_log_is_private_and_is_added_to(tmp_path):
+    path = tmp_path / "log"
+    for data in (b"first\n", b"second\n"):
+        log = LogFile(path)
+        log.write(data)
+        log.close()
+    assert path.read_bytes() == b"first\nsecond\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_is_counted_and_stops_nothing(tmp_path):
+    full = tmp_path / "log"
+    full.symlink_to("/dev/full")
+    log = LogFile(full)
+    log.write(b"lost")
+    log.write(b"too")
+    log.close()
+    assert log.lost_bytes == 7
+    assert "space" in log.problem.strerror
+
+
+@pytest.fixture
+def rank_output(tmp_path):
+    read, write = os.pipe()
+    node_log = LogFile(tmp_path / "node.out")
+    output = RankOutput(read, 3, 2, LogFile(tmp_path / "rank.out"), node_log)
+    with os.fdopen(write, "wb", buffering=0) as pipe:
+        yield output, pipe, tmp_path
+    node_log.close()
+
+
+def test_lines_are_tagged_in_the_nodes_log_and_untouched_in_the_ranks(rank_output):
+    output, pipe, folder = rank_output
+    pipe.write(b"10%\r20%\ndone")
+    assert output.drain()
+    output.close()
+    assert (folder / "rank.out").read_bytes() == b"10%\r20%\ndone"
+    assert (folder / "node.out").read_bytes() == b"[ 3] 10%\n[ 3] 20%\n[ 3] done\n"
+    assert output.lines == 3
+
+
+def test_a_pipe_with_nothing_in_it_does_not_block(rank_output):
+    output, _, _ = rank_output
+    assert output.drain()
+    assert output.lines == 0
+    output.close()
+
+
+def test_the_end_of_the_pipe_is_told(rank_output):
+    output, pipe, folder = rank_output
+    pipe.write(b"last\n")
+    pipe.close()
+    assert not output.drain()
+    output.close()
+    assert (folder / "rank.out").read_bytes() == b"last\n"
+
+
+def test_one_rank_that_writes_much_does_not_keep_the_reader(rank_output):
+    output, pipe, folder = rank_output
+    pipe.write(b"x" * 4000)
+    assert output.drain(most=1)
+    pipe.write(b"y" * 10)
+    assert output.drain()
+    output.close()
+    assert (folder / "rank.out").stat().st_size == 4010

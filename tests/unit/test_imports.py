@@ -1,0 +1,73 @@
+"""What a start of echelon loads: exact, where a stopwatch would be flaky."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "numpy", "rich", "asyncio", "importlib.metadata", "multiprocessing")
+
+
+def loaded(code, folder, *argv):
+    """The modules that are loaded when the code has run."""
+    report = (
+        "import os, sys\n"
+        "def tell(code):\n"
+        "    sys.stderr.write('\\nloaded ' + ' '.join(sorted(sys.modules)))\n"
+        "    sys.stderr.flush()\n"
+        "    leave(code)\n"
+        "leave, os._exit = os._exit, tell\n"  # the command line leaves through it
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{report}{code}\ntell(0)", *argv], cwd=folder, capture_output=True, text=True, check=False,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.rpartition("\nloaded ")[2].split())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "x.py").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--help",),
+        ("--version",),
+        ("render", "x.py"),
+        ("render", "--json", "x.py"),
+        ("run", "--help"),
+        ("ls", "--json"),
+    ],
+    ids=" ".join,
+)
+def test_the_command_line_loads_nothing_heavy(folder, argv):
+    modules = loaded("from echelon.cli import main\nmain()", folder, *argv)
+    assert "click" in modules
+    assert not modules & set(HEAVY)
+
+
+def test_help_loads_no_command(folder):
+    modules = loaded("from echelon.cli import main\nmain()", folder, "--help")
+    assert not {name for name in modules if name.startswith(("echelon.cli.", "echelon.node", "echelon.schedulers"))}
+
+
+def test_a_command_loads_no_other_command(folder):
+    modules = loaded("from echelon.cli import main\nmain()", folder, "render", "x.py")
+    assert "echelon.cli.render" in modules
+    assert not modules & {"echelon.cli.run", "echelon.cli.logs", "echelon.observe.why", "echelon.node.supervisor"}
+
+
+def test_the_library_in_a_script_loads_nothing_of_the_control_side(folder):
+    modules = loaded("import echelon; assert echelon.__version__", folder)
+    assert not modules & {"torch", "click", "rich", "echelon.cli", "echelon.config", "echelon.schedulers"}
+
+
+@pytest.mark.parametrize("part", ["supervisor", "agent", "warm", "entry"])
+def test_the_node_side_loads_no_torch_until_it_is_told_to(folder, part):
+    modules = loaded(f"import echelon.node.{part}", folder)
+    assert not modules & {"torch", "click", "rich", "echelon.cli", "echelon.config", "echelon.observe"}

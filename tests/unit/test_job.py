@@ -1,0 +1,96 @@
+"""The job: what it works out from itself, and which variables are kept out of files."""
+
+import json
+import os
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from echelon.codec import decode, encode
+from echelon.job import MASK, Job, Policies, Resources, Script, ScriptKind, looks_secret, masked
+
+SCRIPT = Script(kind=ScriptKind.FILE, target="train.py")
+
+as_typed = st.binary(max_size=20).filter(lambda data: b"\0" not in data).map(os.fsdecode)
+counts = st.integers(1, 64)
+durations = st.timedeltas(min_value=timedelta(seconds=1), max_value=timedelta(days=30))
+jobs = st.builds(
+    Job,
+    name=st.text(max_size=10),
+    script=st.builds(
+        Script, kind=st.sampled_from(ScriptKind), target=as_typed, args=st.lists(as_typed, max_size=5).map(tuple)
+    ),
+    cwd=as_typed,
+    python=as_typed,
+    resources=st.builds(
+        Resources, nodes=counts, min_nodes=st.none() | counts, procs_per_node=counts, time_limit=st.none() | durations
+    ),
+    policies=st.builds(Policies, restarts=counts, notice=durations, hang_timeout=st.none() | durations),
+    env=st.dictionaries(st.text("ABC_", min_size=1), as_typed, max_size=3),
+    secret_env=st.lists(st.text("ABC_", min_size=1), max_size=3).map(tuple),
+    cold=st.booleans(),
+    ports=st.none() | st.just("29500-29599"),
+)
+
+
+@given(jobs)
+def test_a_job_survives_run_json_whatever_bytes_its_words_hold(job):
+    text = json.dumps(encode(job), indent=2).encode("ascii")
+    assert decode(Job, json.loads(text)) == job
+
+
+@pytest.mark.parametrize(
+    ("kind", "argv"),
+    [
+        (ScriptKind.FILE, ("/py", "train", "--lr", "1")),
+        (ScriptKind.MODULE, ("/py", "-m", "train", "--lr", "1")),
+        (ScriptKind.COMMAND, ("train", "--lr", "1")),
+    ],
+)
+def test_each_kind_of_script_is_started_in_its_way(kind, argv):
+    assert Script(kind=kind, target="train", args=("--lr", "1")).argv("/py") == argv
+
+
+@pytest.mark.parametrize(("cold", "kind", "warm"), [
+    (False, ScriptKind.FILE, True),
+    (False, ScriptKind.MODULE, True),
+    (True, ScriptKind.FILE, False),
+    (False, ScriptKind.COMMAND, False),
+])  # fmt: skip
+def test_only_python_starts_warm(cold, kind, warm):
+    assert Job(name="x", script=Script(kind=kind, target="t"), cwd="/", python="p", cold=cold).warm is warm
+
+
+def test_a_run_does_not_shrink_unless_asked():
+    assert Resources(nodes=4).smallest == 4
+    assert Resources(nodes=4, min_nodes=2).smallest == 2
+
+
+def test_spares_are_nodes_but_have_no_ranks():
+    resources = Resources(nodes=4, spare_nodes=2, procs_per_node=8)
+    assert resources.all_nodes == 6
+    assert Job(name="x", script=SCRIPT, cwd="/", python="p", resources=resources).world_size == 32
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["HF_TOKEN", "WANDB_API_KEY", "wandb_api_key", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "PGPASSWD", "MY_CREDENTIALS",
+     "TOKEN", "GITHUB_TOKEN_FILE"],
+)  # fmt: skip
+def test_these_look_like_secrets(name):
+    assert looks_secret(name)
+
+
+@pytest.mark.parametrize("name", ["PATH", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM", "PWD", "LR", "HOME"])
+def test_these_do_not(name):
+    assert not looks_secret(name)
+
+
+def test_secrets_are_masked_and_nothing_else():
+    assert masked({"HF_TOKEN": "hf_123", "HOME": "/root"}) == {"HF_TOKEN": MASK, "HOME": "/root"}
+
+
+def test_a_mask_says_nothing_about_the_length():
+    assert masked({"A_KEY": "x"}) == masked({"A_KEY": "x" * 100})

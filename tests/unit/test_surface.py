@@ -1,0 +1,99 @@
+"""The surface that users rely on, spelled out: a change here is a change for them, and shows up in a diff."""
+
+import click
+
+from echelon import errors
+from echelon.cli import COMMANDS, commands
+from echelon.config.layers import OUR_OWN
+from echelon.config.options import OPTIONS
+from echelon.events import Kind
+from echelon.job import ScriptKind
+from echelon.node import decide, faults, supervisor
+from echelon.states import JobState
+
+JOB_FLAGS = {
+    "-N", "--nodes", "-g", "--gpus-per-node", "--procs-per-node", "--min-nodes", "--spare-nodes", "--time", "--notice",
+    "--requeues", "--restarts", "--hang-timeout", "--grace", "--heartbeat", "--join-timeout", "--name", "--on",
+    "--launcher", "--env", "--python", "--ports", "--cpu", "--cold", "--set", "--debug", "-h", "--help",
+}  # fmt: skip
+ALWAYS = {"--debug", "-h", "--help"}
+FLAGS = {
+    "run": JOB_FLAGS,
+    "submit": JOB_FLAGS,
+    "render": JOB_FLAGS | {"--explain", "--json"},
+    "ls": ALWAYS | {"-n", "--last", "--json"},
+    "status": ALWAYS | {"--json"},
+    "logs": ALWAYS | {"-f", "--follow", "--rank", "--node", "--attempt", "--json"},
+    "why": ALWAYS | {"--json"},
+    "cancel": ALWAYS,
+    "resume": ALWAYS | {"--detach"},
+    "init": ALWAYS,
+}
+KEYS = [
+    "nodes", "gpus_per_node", "procs_per_node", "min_nodes", "spare_nodes", "time", "notice", "requeues", "restarts",
+    "hang_timeout", "grace", "heartbeat", "join_timeout", "name", "on", "launcher", "env", "python", "ports", "cpu",
+    "cold", "set",
+]  # fmt: skip
+VARIABLES = {
+    "ECHELON_NODES", "ECHELON_GPUS_PER_NODE", "ECHELON_PROCS_PER_NODE", "ECHELON_MIN_NODES", "ECHELON_SPARE_NODES",
+    "ECHELON_TIME", "ECHELON_NOTICE", "ECHELON_REQUEUES", "ECHELON_RESTARTS", "ECHELON_HANG_TIMEOUT", "ECHELON_GRACE",
+    "ECHELON_HEARTBEAT", "ECHELON_JOIN_TIMEOUT", "ECHELON_NAME", "ECHELON_ON", "ECHELON_LAUNCHER", "ECHELON_ENV",
+    "ECHELON_PYTHON", "ECHELON_PORTS", "ECHELON_CPU", "ECHELON_COLD", "ECHELON_SET",
+    "ECHELON_RUNS", "ECHELON_DEBUG", "ECHELON_RUN_ID", "ECHELON_RUN_DIR", "ECHELON_NODE_DIR", "ECHELON_ATTEMPT",
+    "ECHELON_GENERATION",
+}  # fmt: skip
+EVENT_KINDS = {
+    "submitted", "started", "rank_ready", "progress", "checkpoint", "notice", "fault", "generation", "requeued",
+    "finished",
+}  # fmt: skip
+JOB_STATES = {"QUEUED", "STARTING", "RUNNING", "REQUEUED", "SUCCEEDED", "FAILED", "CANCELLED", "LOST"}
+SCRIPT_KINDS = {"file", "module", "command"}
+EXIT_CODES = {
+    "EchelonError": 1, "ConfigError": 2, "EnvironmentProblem": 3, "SchedulerError": 4, "SchedulerUnreachable": 75,
+    "RemoteError": 5, "JobFailed": 1,
+}  # fmt: skip
+NODE_CODES = {"requeue": 75, "time limit": 124, "internal error": 70, "lease held": 73, "environment problem": 3}
+
+
+def test_the_surface_is_what_it_was():
+    assert list(COMMANDS) == list(FLAGS)
+    assert {name: flags_of(name) for name in COMMANDS} == FLAGS
+    assert [option.key for option in OPTIONS] == KEYS
+    assert {option.variable for option in OPTIONS} | OUR_OWN == VARIABLES
+    assert {kind.value for kind in Kind} == EVENT_KINDS
+    assert {state.value for state in JobState} == JOB_STATES
+    assert {kind.value for kind in ScriptKind} == SCRIPT_KINDS
+    assert {kind.__name__: kind.exit_code for kind in error_kinds()} == EXIT_CODES
+    assert NODE_CODES == {
+        "requeue": faults.REQUEUE_CODE,
+        "time limit": decide.TIME_LIMIT_CODE,
+        "internal error": supervisor.INTERNAL_ERROR,
+        "lease held": supervisor.LEASE_HELD,
+        "environment problem": supervisor.ENVIRONMENT_PROBLEM,
+    }
+
+
+def flags_of(name):
+    context = click.Context(commands, info_name="echelon", help_option_names=["-h", "--help"])
+    command = commands.get_command(context, name)
+    inner = click.Context(command, parent=context, info_name=name)
+    return {
+        flag
+        for parameter in command.get_params(inner)
+        if isinstance(parameter, click.Option)
+        for flag in (*parameter.opts, *parameter.secondary_opts)
+    }
+
+
+def error_kinds():
+    return [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+
+
+def test_every_command_says_what_it_is_for():
+    context = click.Context(commands, info_name="echelon")
+    for name in COMMANDS:
+        assert commands.get_command(context, name).help
+
+
+def test_only_these_states_are_the_end():
+    assert {state.value for state in JobState if state.ended} == {"SUCCEEDED", "FAILED", "CANCELLED", "LOST"}
