@@ -1,5 +1,5 @@
 #!/bin/sh
-# gpt: 1 nodes x 1 ranks on this machine
+# gpt: nodes rehearsed on this machine: 1, ranks on each: 1
 cd '/home/ada/it'"'"'s $HOME' || exit
 export GREETING='hello, '"'"'world'"'"' "$HOME"
 second line'

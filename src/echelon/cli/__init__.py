@@ -77,6 +77,9 @@ def main() -> NoReturn:
     except EchelonError as error:
         _report(str(error))
         code = error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        code = ConfigError.exit_code
     except click.UsageError as error:
         _report(str(_translated(error)))
         code = ConfigError.exit_code

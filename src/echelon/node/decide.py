@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from echelon.node.faults import REQUEUE_CODE, Fault, fault_of, signal_name
+from echelon.node.gather import alive, begin, begin_when_gathered, finish, ready, with_node
 from echelon.node.messages import Exit
+from echelon.node.recover import further, recover, tally
 from echelon.node.situation import (
     Action,
     AgentJoined,
     AgentLost,
-    BindPort,
     CancelAsked,
     Decision,
     DumpStacks,
     EndAgent,
     Ending,
     Event,
-    Finish,
     GiveNotice,
     Hopeless,
     Loss,
@@ -31,7 +31,6 @@ from echelon.node.situation import (
     Progressed,
     RankExited,
     RanksHung,
-    ReportFault,
     Rules,
     StacksWritten,
     StartAgent,
@@ -39,10 +38,9 @@ from echelon.node.situation import (
     State,
     StopRanks,
     TimeIsUp,
-)  # fmt: skip
+)
 
 TIME_LIMIT_CODE = 124  # what timeout(1) says
-GENERATIONS_WITHOUT_PROGRESS = 3
 
 
 def opening(rules: Rules) -> Decision:
@@ -65,7 +63,7 @@ def decide(state: State, event: Event) -> Decision:
         case RankExited():
             return _exited(state, event.exit)
         case Progressed():
-            return _further(state, event.step, event.committed, moved=event.moved), ()
+            return further(state, event.step, event.committed, moved=event.moved), ()
         case RanksHung():
             return _hung(state, event)
         case StacksWritten():
@@ -90,39 +88,13 @@ def _is_stale(state: State, event: Event) -> bool:
     return generation is not None and generation != state.generation
 
 
-def _ready(state: State) -> tuple[int, ...]:
-    return tuple(node for node, what in sorted(state.nodes.items()) if what is NodeState.READY)
-
-
-def _alive(state: State) -> tuple[int, ...]:
-    return tuple(node for node, what in sorted(state.nodes.items()) if what is not NodeState.LOST)
-
-
-def _with_node(state: State, node: int, what: NodeState) -> State:
-    return replace(state, nodes={**state.nodes, node: what})
-
-
 # Gathering agents, starting ranks
 
 
 def _joined(state: State, event: AgentJoined) -> Decision:
-    state = _with_node(state, event.node, NodeState.READY)
+    state = with_node(state, event.node, NodeState.READY)
     state = replace(state, hosts={**state.hosts, event.node: event.host})
-    return _begin_when_gathered(state)
-
-
-def _begin_when_gathered(state: State) -> Decision:
-    wanted = _alive(state)[: state.rules.nodes]
-    if state.phase is not Phase.GATHERING or not wanted or not set(wanted) <= set(_ready(state)):
-        return state, ()
-    return _begin(state, wanted)
-
-
-def _begin(state: State, members: tuple[int, ...]) -> Decision:
-    state = replace(
-        state, phase=Phase.BINDING, members=members, exits={}, fault=None, step=None, committed=None, moved=False
-    )
-    return state, (BindPort(members[0], state.generation),)
+    return begin_when_gathered(state)
 
 
 def _bound(state: State, event: PortBound) -> Decision:
@@ -139,7 +111,7 @@ def _bound(state: State, event: PortBound) -> Decision:
 
 def _exited(state: State, exit: Exit) -> Decision:
     state = replace(state, exits={**state.exits, exit.rank: exit})
-    state = _further(state, exit.step, exit.committed, moved=exit.lines > 0)
+    state = further(state, exit.step, exit.committed, moved=exit.lines > 0)
     if state.phase not in (Phase.RUNNING, Phase.WINDING):
         return state, ()
     if len(state.exits) == len(state.members) * state.rules.procs_per_node:
@@ -206,101 +178,9 @@ def _still_pending(state: State) -> Decision:
 
 def _stopped(state: State) -> Decision:
     if state.outcome is not None:
-        return _finish(state, state.outcome)
+        return finish(state, state.outcome)
     fault = state.fault or fault_of(tuple(state.exits.values())) or Fault(sentence="the ranks stopped")
-    return _recover(_tally(state), fault)
-
-
-def _finish(state: State, outcome: Outcome) -> Decision:
-    return replace(state, phase=Phase.ENDED, outcome=outcome), (Finish(outcome),)
-
-
-# Recovering
-
-
-def _further(state: State, step: int | None, committed: int | None, *, moved: bool) -> State:
-    return replace(
-        state,
-        step=_furthest(state.step, step),
-        committed=_furthest(state.committed, committed),
-        moved=state.moved or moved,
-    )
-
-
-def _furthest(*steps: int | None) -> int | None:
-    return max((step for step in steps if step is not None), default=None)
-
-
-def _tally(state: State) -> State:
-    """Whether the generation that has ended got anywhere."""
-    best_step = _furthest(state.best_step, state.step)
-    best_committed = _furthest(state.best_committed, state.committed)
-    if best_committed is not None:
-        further = best_committed != state.best_committed
-    else:
-        further = state.moved if state.step is None else best_step != state.best_step
-    idle = 0 if further else state.idle_generations + 1
-    return replace(state, best_step=best_step, best_committed=best_committed, idle_generations=idle)
-
-
-def _recover(state: State, fault: Fault) -> Decision:
-    left = state.rules.restarts - state.restarts_used
-    refusal = _refusal(state, fault, left)
-    state = replace(state, last_signature=fault.signature)
-    if refusal is not None:
-        report = ReportFault(state.generation, fault, max(left, 0))
-        state, actions = _finish(state, replace(refusal, fault=fault))
-        return state, (report, *actions)
-    state = replace(state, restarts_used=state.restarts_used + 1)
-    report = ReportFault(state.generation, fault, left - 1)
-    state, actions = _regather(replace(state, generation=state.generation + 1))
-    return state, (report, *actions)
-
-
-def _refusal(state: State, fault: Fault, left: int) -> Outcome | None:
-    """Why there will be no further generation, if there will be none."""
-    if fault.signature is not None and fault.signature == state.last_signature:
-        return _failed(fault, "the same exception came twice at the same place, so another start would not help")
-    if state.idle_generations >= GENERATIONS_WITHOUT_PROGRESS and left > 0:
-        return _failed(fault, f"{state.idle_generations} generations in a row made no progress")
-    if left <= 0:
-        used = state.rules.restarts
-        reason = f"all {used} restarts are used" if used else "no restarts were asked for"
-        return _failed(fault, reason, "" if used else "--restarts N starts all ranks again after a fault")
-    return None
-
-
-def _failed(fault: Fault, reason: str, hint: str = "") -> Outcome:
-    return Outcome(ending=Ending.FAILED, exit_code=fault.exit_code, reason=reason, fault=fault, hint=hint)
-
-
-def _regather(state: State) -> Decision:
-    """The nodes of the next generation: spares first, then agents started anew, then fewer nodes."""
-    restart_first = [node for node, loss in sorted(state.losses.items()) if loss is Loss.PROCESS]
-    restart_last = [node for node, loss in sorted(state.losses.items()) if loss is Loss.HOST]
-    anew: list[int] = []
-    for node in restart_first:
-        if len(_alive(state)) + len(anew) < state.rules.nodes:
-            anew.append(node)
-    if len(_alive(state)) + len(anew) < state.rules.smallest and state.rules.host_comes_back:
-        anew += restart_last[: state.rules.nodes - len(_alive(state)) - len(anew)]
-    if len(_alive(state)) + len(anew) < state.rules.smallest:
-        return _finish(state, _too_few(state))
-    losses = {node: loss for node, loss in state.losses.items() if node not in anew}
-    nodes = {**state.nodes, **dict.fromkeys(anew, NodeState.STARTING)}
-    state = replace(state, phase=Phase.GATHERING, nodes=nodes, losses=losses)
-    state, actions = _begin_when_gathered(state)
-    return state, (*(StartAgent(node) for node in anew), *actions)
-
-
-def _too_few(state: State) -> Outcome:
-    lost = ", ".join(state.hosts.get(node, f"node {node}") for node in sorted(state.losses))
-    return Outcome(
-        ending=Ending.FAILED,
-        exit_code=1,
-        reason=f"{len(_alive(state))} of {state.rules.nodes} nodes are left (lost: {lost})",
-        hint="--spare-nodes N keeps some in reserve, --min-nodes N goes on with fewer",
-    )
+    return recover(tally(state), fault)
 
 
 # Nodes that leave
@@ -310,14 +190,14 @@ def _lost(state: State, event: AgentLost) -> Decision:
     if state.nodes.get(event.node) is NodeState.LOST:
         return state, ()
     name = state.hosts.get(event.node, f"node {event.node}")
-    state = _with_node(state, event.node, NodeState.LOST)
+    state = with_node(state, event.node, NodeState.LOST)
     state = replace(state, losses={**state.losses, event.node: event.loss})
     end = EndAgent(event.node)
     if state.phase in (Phase.STOPPING, Phase.DUMPING):
         state, actions = _still_pending(replace(state, pending=state.pending - {event.node}))
         return state, (end, *actions)
-    if state.phase is Phase.GATHERING and len(_alive(state)) >= state.rules.nodes:
-        state, actions = _begin_when_gathered(state)  # nothing has started yet, and a spare can take its place
+    if state.phase is Phase.GATHERING and len(alive(state)) >= state.rules.nodes:
+        state, actions = begin_when_gathered(state)  # nothing has started yet, and a spare can take its place
         return state, (end, *actions)
     if state.phase is not Phase.GATHERING and event.node not in state.members:
         return state, (end,)  # a spare: nothing that runs is hurt
@@ -358,23 +238,23 @@ def _gathering_timed_out(state: State) -> Decision:
     """Whoever has not come by now is lost; the rest may be enough."""
     absent = [node for node, what in sorted(state.nodes.items()) if what is NodeState.STARTING]
     for node in absent:
-        state = _with_node(state, node, NodeState.LOST)
+        state = with_node(state, node, NodeState.LOST)
     state = replace(state, losses={**state.losses, **dict.fromkeys(absent, Loss.HOST)})
     ends = tuple(EndAgent(node) for node in absent)
-    ready = _ready(state)
-    if len(ready) >= state.rules.smallest:
-        state, actions = _begin(state, ready[: state.rules.nodes])
+    present = ready(state)
+    if len(present) >= state.rules.smallest:
+        state, actions = begin(state, present[: state.rules.nodes])
         return state, (*ends, *actions)
     names = ", ".join(state.hosts.get(node, f"node {node}") for node in absent)
     outcome = Outcome(ending=Ending.FAILED, exit_code=1, reason=f"no agent came from {names} in time")
-    state, actions = _finish(state, outcome)
+    state, actions = finish(state, outcome)
     return state, (*ends, *actions)
 
 
 def _stopping_timed_out(state: State) -> Decision:
     ends: tuple[Action, ...] = tuple(EndAgent(node) for node in sorted(state.pending))
     for node in state.pending:
-        state = _with_node(state, node, NodeState.LOST)
+        state = with_node(state, node, NodeState.LOST)
     losses = {**state.losses, **dict.fromkeys(state.pending, Loss.HOST)}
     state, actions = _stopped(replace(state, losses=losses, pending=frozenset()))
     return state, (*ends, *actions)

@@ -20,7 +20,7 @@ def render(job: Job, run_dir: RunDir, attempt: int) -> str:
     inside: Command = member("environment", job.environment).enter(launch, job)
     lines = (
         "#!/bin/sh",
-        f"# {job.name}: {job.resources.nodes} nodes x {job.resources.procs_per_node} ranks on this machine",
+        f"# {job.name}: nodes rehearsed on this machine: {job.resources.nodes}, ranks on each: {job.resources.procs_per_node}",
         f"{Command(argv=('cd', job.cwd)).shell_lines()[0]} || exit",
         *inside.shell_lines(replace_shell=True),
     )

@@ -1,0 +1,77 @@
+"""Which nodes make up the next generation: those that are ready, then spares, then agents started anew, then fewer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from echelon.node.situation import (
+    BindPort,
+    Decision,
+    Ending,
+    Finish,
+    Loss,
+    NodeState,
+    Outcome,
+    Phase,
+    StartAgent,
+    State,
+)
+
+
+def ready(state: State) -> tuple[int, ...]:
+    return tuple(node for node, what in sorted(state.nodes.items()) if what is NodeState.READY)
+
+
+def alive(state: State) -> tuple[int, ...]:
+    return tuple(node for node, what in sorted(state.nodes.items()) if what is not NodeState.LOST)
+
+
+def with_node(state: State, node: int, what: NodeState) -> State:
+    return replace(state, nodes={**state.nodes, node: what})
+
+
+def begin_when_gathered(state: State) -> Decision:
+    wanted = alive(state)[: state.rules.nodes]
+    if state.phase is not Phase.GATHERING or not wanted or not set(wanted) <= set(ready(state)):
+        return state, ()
+    return begin(state, wanted)
+
+
+def begin(state: State, members: tuple[int, ...]) -> Decision:
+    state = replace(
+        state, phase=Phase.BINDING, members=members, exits={}, fault=None, step=None, committed=None, moved=False
+    )
+    return state, (BindPort(members[0], state.generation),)
+
+
+def finish(state: State, outcome: Outcome) -> Decision:
+    return replace(state, phase=Phase.ENDED, outcome=outcome), (Finish(outcome),)
+
+
+def regather(state: State) -> Decision:
+    """The nodes of the next generation: spares first, then agents started anew, then fewer nodes."""
+    restart_first = [node for node, loss in sorted(state.losses.items()) if loss is Loss.PROCESS]
+    restart_last = [node for node, loss in sorted(state.losses.items()) if loss is Loss.HOST]
+    anew: list[int] = []
+    for node in restart_first:
+        if len(alive(state)) + len(anew) < state.rules.nodes:
+            anew.append(node)
+    if len(alive(state)) + len(anew) < state.rules.smallest and state.rules.host_comes_back:
+        anew += restart_last[: state.rules.nodes - len(alive(state)) - len(anew)]
+    if len(alive(state)) + len(anew) < state.rules.smallest:
+        return finish(state, _too_few(state))
+    losses = {node: loss for node, loss in state.losses.items() if node not in anew}
+    nodes = {**state.nodes, **dict.fromkeys(anew, NodeState.STARTING)}
+    state = replace(state, phase=Phase.GATHERING, nodes=nodes, losses=losses)
+    state, actions = begin_when_gathered(state)
+    return state, (*(StartAgent(node) for node in anew), *actions)
+
+
+def _too_few(state: State) -> Outcome:
+    lost = ", ".join(state.hosts.get(node, f"node {node}") for node in sorted(state.losses))
+    return Outcome(
+        ending=Ending.FAILED,
+        exit_code=1,
+        reason=f"{len(alive(state))} of {state.rules.nodes} nodes are left (lost: {lost})",
+        hint="--spare-nodes N keeps some in reserve, --min-nodes N goes on with fewer",
+    )

@@ -1,0 +1,67 @@
+"""After a fault: is another generation worth it, and what does it start from?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from echelon.node.faults import Fault
+from echelon.node.gather import finish, regather
+from echelon.node.situation import Decision, Ending, Outcome, ReportFault, State
+
+GENERATIONS_WITHOUT_PROGRESS = 3
+
+
+def further(state: State, step: int | None, committed: int | None, *, moved: bool) -> State:
+    return replace(
+        state,
+        step=_furthest(state.step, step),
+        committed=_furthest(state.committed, committed),
+        moved=state.moved or moved,
+    )
+
+
+def _furthest(*steps: int | None) -> int | None:
+    return max((step for step in steps if step is not None), default=None)
+
+
+def tally(state: State) -> State:
+    """Whether the generation that has ended got anywhere."""
+    best_step = _furthest(state.best_step, state.step)
+    best_committed = _furthest(state.best_committed, state.committed)
+    if best_committed is not None:
+        got_further = best_committed != state.best_committed
+    else:
+        got_further = state.moved if state.step is None else best_step != state.best_step
+    idle = 0 if got_further else state.idle_generations + 1
+    return replace(state, best_step=best_step, best_committed=best_committed, idle_generations=idle)
+
+
+def recover(state: State, fault: Fault) -> Decision:
+    left = state.rules.restarts - state.restarts_used
+    refusal = _refusal(state, fault, left)
+    state = replace(state, last_signature=fault.signature)
+    if refusal is not None:
+        report = ReportFault(state.generation, fault, max(left, 0))
+        state, actions = finish(state, replace(refusal, fault=fault))
+        return state, (report, *actions)
+    state = replace(state, restarts_used=state.restarts_used + 1)
+    report = ReportFault(state.generation, fault, left - 1)
+    state, actions = regather(replace(state, generation=state.generation + 1))
+    return state, (report, *actions)
+
+
+def _refusal(state: State, fault: Fault, left: int) -> Outcome | None:
+    """Why there will be no further generation, if there will be none."""
+    if fault.signature is not None and fault.signature == state.last_signature:
+        return _failed(fault, "the same exception came twice at the same place, so another start would not help")
+    if state.idle_generations >= GENERATIONS_WITHOUT_PROGRESS and left > 0:
+        return _failed(fault, f"{state.idle_generations} generations in a row made no progress")
+    if left <= 0:
+        used = state.rules.restarts
+        reason = f"all {used} restarts are used" if used else "no restarts were asked for"
+        return _failed(fault, reason, "" if used else "--restarts N starts all ranks again after a fault")
+    return None
+
+
+def _failed(fault: Fault, reason: str, hint: str = "") -> Outcome:
+    return Outcome(ending=Ending.FAILED, exit_code=fault.exit_code, reason=reason, fault=fault, hint=hint)
