@@ -6,18 +6,18 @@ import os
 import select
 import signal
 import socket
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from echelon.errors import EnvironmentProblem
-from echelon.job import Job, masked
+from echelon.job import Job
 from echelon.node import kinship, ports, stacks
 from echelon.node.as_main import STACKS_SIGNAL
 from echelon.node.channel import Channel, ChannelClosed, dial
 from echelon.node.crew import Crew
+from echelon.node.environ import node_environ, shown
 from echelon.node.messages import (
     Bind,
     Bound,
@@ -41,7 +41,7 @@ from echelon.node.messages import (
     to_wire,
 )  # fmt: skip
 from echelon.node.node_dir import NodeDir
-from echelon.plan import threads_per_rank
+from echelon.node.wake import wake_on
 from echelon.run_dir import AttemptDir, RunDir
 
 PULSE_SECONDS = 0.5
@@ -56,10 +56,10 @@ def main(*, run_path: Path, attempt: int, node: int, host: str, address: str, su
     kinship.adopt_orphans()
     attempt_dir = run_dir.attempt(attempt)
     node_dir = NodeDir.create(run_dir.run_id)
-    environ = node_environ(dict(os.environ), job, sharing=_nodes_here(job))
+    environ = node_environ(dict(os.environ), job)
     crew = Crew(job=job, run_path=run_path, attempt=attempt_dir, host=host, node_dir=node_dir, environ=environ)
     try:
-        _write_environ(run_dir, attempt_dir, host, environ)
+        run_dir.write(attempt_dir.node_env(host), shown(environ))
         channel = dial(*supervisor, run_dir.token.read_bytes(), timeout=job.policies.join_timeout.total_seconds())
         agent = Agent(job=job, crew=crew, channel=channel, node_dir=node_dir, attempt=attempt_dir, address=address)
         agent.say(Hello(node=node, host=host, pid=os.getpid(), node_dir=str(node_dir.path)))
@@ -67,31 +67,6 @@ def main(*, run_path: Path, attempt: int, node: int, host: str, address: str, su
     finally:
         crew.close(STARTER_SECONDS)
         node_dir.remove()
-
-
-def _nodes_here(job: Job) -> int:
-    """Rehearsed nodes share one machine's cores."""
-    return job.resources.nodes if job.scheduler == "local" else 1
-
-
-def node_environ(environ: dict[str, str], job: Job, sharing: int) -> dict[str, str]:
-    """What every rank of this node finds in its environment, before its own rank's variables."""
-    cores = len(os.sched_getaffinity(0)) // sharing
-    ours = {"OMP_NUM_THREADS": str(threads_per_rank(cores, job.resources.procs_per_node))}
-    if job.scheduler == "local":  # rehearsed nodes live on the loopback device, whatever the host is called
-        ours |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-    fixed = {
-        "PYTHONPATH": os.pathsep.join(filter(None, (environ.get("PYTHONPATH"), sys.argv[0]))),
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # asking for GPUs must not poison the forked ranks
-    }
-    if job.resources.gpus_per_node == 0:
-        fixed["CUDA_VISIBLE_DEVICES"] = ""
-    return {**ours, **environ, **job.env, **fixed}
-
-
-def _write_environ(run_dir: RunDir, attempt: AttemptDir, host: str, environ: dict[str, str]) -> None:
-    text = "".join(f"{name}={value!r}\n" for name, value in sorted(masked(environ).items()))
-    run_dir.write(attempt.node_env(host), text.encode(errors="surrogateescape"))
 
 
 @dataclass
@@ -132,12 +107,13 @@ class Agent:
 
     def work(self) -> int:
         """Until the supervisor says leave (0), or is gone (1)."""
-        wake = _wake_on_signals()
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a notice comes over the channel
+        wake = wake_on(signal.SIGTERM, signal.SIGINT)
         next_pulse = 0.0
         while not self._leaving:
             readable = self._wait(wake, next_pulse)
             now = time.monotonic()
-            if wake in readable and _wants_to_end(wake):
+            if wake in readable:
                 return 1
             self._read_outputs(readable)
             if self._crew.link.fileno() in readable:
@@ -335,19 +311,3 @@ class Agent:
         if problem is not None and not self._log_problem_said:
             self._log_problem_said = True
             self.say(Remark(text=f"output was lost: cannot write the log ({problem.strerror})"))
-
-
-def _wake_on_signals() -> int:
-    """A pipe that becomes readable when this process is told to end."""
-    wake, wake_write = os.pipe()
-    os.set_blocking(wake, False)
-    os.set_blocking(wake_write, False)
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signum, lambda *_: None)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    return wake
-
-
-def _wants_to_end(wake: int) -> bool:
-    return bool(set(os.read(wake, 4096)) & {signal.SIGTERM, signal.SIGINT})

@@ -67,6 +67,7 @@ from echelon.node.situation import (
     StartRanks,
     StopRanks,
 )  # fmt: skip
+from echelon.node.wake import wake_on
 from echelon.node.watch import Watch
 from echelon.plan import Placement
 from echelon.run_dir import RunDir
@@ -141,7 +142,8 @@ class Supervisor:
         self._state, self._opening = opening(rules)
 
     def work(self) -> Outcome:
-        wake = _wake_on_signals()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        wake = wake_on(signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
         resources = self._job.resources
         self._record.event(
             Kind.STARTED, pid=os.getpid(), nodes=resources.nodes, procs_per_node=resources.procs_per_node,
@@ -358,14 +360,3 @@ def _trouble_outcome(host: str, trouble: Trouble) -> Outcome:
         reason=f"{trouble.what} (on {host}): {trouble.why}",
         hint=trouble.hint,
     )
-
-
-def _wake_on_signals() -> int:
-    wake, wake_write = os.pipe()
-    os.set_blocking(wake, False)
-    os.set_blocking(wake_write, False)
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-        signal.signal(signum, lambda *_: None)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    return wake

@@ -25,6 +25,7 @@ from echelon.job import Job, Script, ScriptKind
 from echelon.node import kinship, processes
 from echelon.node.as_main import run_as_main
 from echelon.node.node_dir import NodeDir
+from echelon.node.wake import wake_on
 from echelon.run_dir import RunDir
 
 BUILDS_DDP = re.compile(
@@ -105,11 +106,7 @@ class Starter:
         """Takes orders until the agent is gone; in a forked rank, returns the order that made it."""
         kinship.adopt_orphans()
         kinship.stay_without_parent()
-        wake, wake_write = os.pipe()
-        os.set_blocking(wake, False)
-        os.set_blocking(wake_write, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        wake = wake_on(signal.SIGCHLD)
         self._say("ready")
         while True:
             readable, _, _ = select.select([self.link.fileno(), wake], [], [])
@@ -125,7 +122,6 @@ class Starter:
             order, fds = received
             if self._obey(order, fds):
                 os.close(wake)
-                os.close(wake_write)
                 return order
 
     def _obey(self, order: dict[str, Any], fds: list[int]) -> bool:
@@ -173,7 +169,7 @@ class Starter:
     def _leave_the_starter(self, parent: int) -> None:
         os.setsid()
         kinship.die_with_parent(parent)
-        signal.set_wakeup_fd(-1)
+        os.close(signal.set_wakeup_fd(-1))
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.link.close()
 

@@ -1,0 +1,17 @@
+"""Signals as something an event loop can wait for: a pipe that says which ones came."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+
+def wake_on(*signums: int) -> int:
+    """A descriptor that becomes readable when one of the signals arrives, each as one byte."""
+    wake, wake_write = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(wake_write, False)
+    for signum in signums:
+        signal.signal(signum, lambda *_: None)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    return wake
