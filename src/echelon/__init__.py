@@ -9,10 +9,20 @@ from echelon.version import __version__
 if TYPE_CHECKING:
     from echelon.runtime.notice import notice_given
     from echelon.runtime.progress import report
+    from echelon.runtime.rank import Rank
+    from echelon.runtime.sampler import ElasticSampler
+    from echelon.runtime.world import World, join
 
-__all__ = ["__version__", "notice_given", "report"]
+__all__ = ["ElasticSampler", "Rank", "World", "__version__", "join", "notice_given", "report"]
 
-_HOME = {"notice_given": "echelon.runtime.notice", "report": "echelon.runtime.progress"}
+_HOME = {
+    "ElasticSampler": "echelon.runtime.sampler",
+    "Rank": "echelon.runtime.rank",
+    "World": "echelon.runtime.world",
+    "join": "echelon.runtime.world",
+    "notice_given": "echelon.runtime.notice",
+    "report": "echelon.runtime.progress",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-TOP_LEVEL = ("__init__", "version", "errors", "codec", "job", "events", "states", "plan", "run_dir")
+TOP_LEVEL = (
+    *("__init__", "version", "errors", "exit_codes", "command", "codec", "job", "events", "states", "plan"),
+    *("run_dir", "hostlist"),
+)
 FOLDERS = ("node", "runtime")
 ENTRY = "from echelon.node.entry import main\n\nmain()\n"
 UNCHECKED_HASH = (0b01).to_bytes(4, "little")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import errno
 import json
 import os
 import time
@@ -43,16 +44,20 @@ def parse_event(line: str) -> Event | None:
         data = json.loads(line)
         kind = Kind(data.pop("kind"))
         return Event(kind=kind, time=float(data.pop("time")), attempt=int(data.pop("attempt", 0)), fields=data)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
 
 
 def append_event(path: Path, kind: Kind, attempt: int, **fields: Any) -> None:
-    """One write of one line, so that two writers never interleave."""
+    """One write of one line, so that two writers never interleave; a line torn by a full disk spoils no other."""
     line = Event(kind=kind, time=time.time(), attempt=attempt, fields=fields).line() + "\n"
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.write(fd, line.encode())
+        size = os.fstat(fd).st_size
+        torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+        data = (("\n" if torn else "") + line).encode()
+        if os.write(fd, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(fd)
 
@@ -60,7 +65,7 @@ def append_event(path: Path, kind: Kind, attempt: int, **fields: Any) -> None:
 def read_events(path: Path) -> Iterator[Event]:
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
+    except OSError:
         return
     for line in text.splitlines():
         event = parse_event(line)

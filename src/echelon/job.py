@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
+SECRET_ENDINGS = ("_PWD", "_PASS", "_AUTH", "_DSN", "PASSPHRASE")
 NOT_SECRET = frozenset({"TOKENIZERS_PARALLELISM"})
 MASK = "********"
+PASSWORD_IN_URL = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
 
 
 class ScriptKind(str, enum.Enum):
@@ -23,15 +26,6 @@ class Script:
     kind: ScriptKind
     target: str
     args: tuple[str, ...] = ()
-
-    def argv(self, python: str) -> tuple[str, ...]:
-        match self.kind:
-            case ScriptKind.FILE:
-                return (python, self.target, *self.args)
-            case ScriptKind.MODULE:
-                return (python, "-m", self.target, *self.args)
-            case ScriptKind.COMMAND:
-                return (self.target, *self.args)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +86,15 @@ class Job:
     def warm(self) -> bool:
         return not self.cold and self.script.kind is not ScriptKind.COMMAND
 
-    @property
-    def world_size(self) -> int:
-        return self.resources.nodes * self.resources.procs_per_node
-
 
 def looks_secret(name: str) -> bool:
-    return name not in NOT_SECRET and any(word in name.upper() for word in SECRET_WORDS)
+    upper = name.upper()
+    return upper not in NOT_SECRET and (upper.endswith(SECRET_ENDINGS) or any(word in upper for word in SECRET_WORDS))
 
 
 def masked(environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: MASK if looks_secret(name) else value for name, value in environ.items()}
+    """What may be written down: secrets by name are hidden whole, passwords in addresses by themselves."""
+    return {
+        name: MASK if looks_secret(name) else PASSWORD_IN_URL.sub(rf"\1{MASK}@", value)
+        for name, value in environ.items()
+    }

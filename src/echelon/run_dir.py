@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from echelon.codec import decode, encode
+from echelon.command import typed
 from echelon.errors import ConfigError, EnvironmentProblem
+from echelon.events import Kind, read_events
 from echelon.job import Job
 
 
@@ -68,20 +70,44 @@ class RunDir:
     def events(self) -> Path:
         return self.path / "events.jsonl"
 
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
+    def exists(self) -> bool:
+        return self.description.exists()
 
     def attempt(self, number: int) -> AttemptDir:
         return AttemptDir(self.path / f"attempt-{number}", number)
 
     def attempts(self) -> list[AttemptDir]:
-        numbers = [int(path.name[8:]) for path in self.path.glob("attempt-*") if path.name[8:].isdigit()]
+        numbers = [
+            int(path.name[8:])
+            for path in self.path.glob("attempt-*")
+            if path.name[8:].isdecimal() and path.name.isascii()
+        ]
         return [self.attempt(number) for number in sorted(numbers)]
 
     def next_attempt(self) -> int:
         attempts = self.attempts()
         return attempts[-1].number + 1 if attempts else 0
+
+    def claim_attempt(self) -> int:
+        """The next attempt, taken by making its folder: of two who try, one is told that it came second."""
+        number = self.next_attempt()
+        try:
+            self.attempt(number).path.mkdir(mode=0o700)
+        except FileExistsError:
+            raise ConfigError(
+                f"another attempt of {self.run_id} is just being started",
+                origin=str(self.attempt(number).path),
+                hint=f"echelon status {self.run_id}",
+            ) from None
+        except OSError as error:
+            raise cannot_write(self.attempt(number).path, error) from error
+        return number
+
+    def claimed_attempt(self) -> int:
+        """For the supervisor: the attempt that was claimed for it, or the next one where that has been used."""
+        used = {event.attempt for event in read_events(self.events) if event.kind is Kind.STARTED}
+        attempts = [attempt.number for attempt in self.attempts()]
+        return attempts[-1] if attempts and attempts[-1] not in used else self.next_attempt()
 
     def create(self) -> None:
         """Makes the directory; what a full or read-only disk says is passed on with the path."""
@@ -148,7 +174,7 @@ class RunDir:
             raise EnvironmentProblem(
                 f"{self.path} can be written by others",
                 why=f"its mode is {stat.S_IMODE(status.st_mode):04o}, a run's is 0700",
-                hint=f"chmod 700 {self.path}, once you know that nobody changed it",
+                hint=f"{typed(('chmod', '700', str(self.path)))}, once you know that nobody changed it",
             )
         return self
 
@@ -169,6 +195,14 @@ class AttemptDir:
 
     def rank_stacks(self, rank: int) -> Path:
         return self.path / f"rank-{rank}.stacks"
+
+    def all_stacks(self) -> list[Path]:
+        return sorted(self.path.glob("rank-*.stacks"))
+
+    @property
+    def reserve(self) -> Path:
+        """Room that is given up for the last word when the disk is full."""
+        return self.path / ".reserve"
 
     def node_env(self, host: str) -> Path:
         return self.path / f"{host}.env"

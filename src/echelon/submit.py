@@ -18,6 +18,8 @@ from echelon.registry import member
 from echelon.run_dir import RunDir, cannot_write, new_run_id
 from echelon.version import __version__
 
+NO_ID = b" " * 63 + b"\n"
+
 
 def start(job: Job, origins: Mapping[str, str], secrets: Mapping[str, str], runs: Path) -> RunDir:
     """A new run. What was written before a failure is taken away again."""
@@ -28,7 +30,8 @@ def start(job: Job, origins: Mapping[str, str], secrets: Mapping[str, str], runs
         run_dir.write(run_dir.node_side, node_side())
         launch_attempt(job, run_dir, secrets)
     except BaseException:
-        _take_away(run_dir)
+        if not _was_submitted(run_dir):
+            _take_away(run_dir)
         raise
     remember(run_dir)
     return run_dir
@@ -50,18 +53,16 @@ def resume(run_dir: RunDir, environ: Mapping[str, str]) -> None:
 
 def launch_attempt(job: Job, run_dir: RunDir, secrets: Mapping[str, str]) -> None:
     scheduler = member("scheduler", job.scheduler)
-    number = run_dir.next_attempt()
-    run_dir.write(
-        run_dir.job_script,
-        scheduler.render(job, run_dir, number).encode(errors="surrogateescape"),
-        mode=0o700,
-    )
+    number = run_dir.claim_attempt()
+    run_dir.write(run_dir.job_script, scheduler.render(job, run_dir).encode(errors="surrogateescape"), mode=0o700)
     try:
         append_event(run_dir.events, Kind.SUBMITTED, number, scheduler=job.scheduler)
     except OSError as error:
         raise cannot_write(run_dir.events, error) from error
+    run_dir.write(run_dir.native_id, NO_ID)  # room for it: a job that runs must never be without its id
     native_id = scheduler.submit(run_dir, {**os.environ, **secrets})
-    run_dir.write(run_dir.native_id, f"{native_id}\n".encode())
+    with run_dir.native_id.open("r+b") as file:
+        file.write(native_id.encode())
 
 
 def _facts(run_dir: RunDir, origins: Mapping[str, str]) -> dict[str, Any]:
@@ -84,6 +85,13 @@ def _git_commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() or None
+
+
+def _was_submitted(run_dir: RunDir) -> bool:
+    try:
+        return bool(run_dir.native_id.read_bytes().strip())
+    except OSError:
+        return False
 
 
 def _take_away(run_dir: RunDir) -> None:

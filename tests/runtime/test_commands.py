@@ -8,7 +8,10 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from conftest import SCRIPTS, wait_for
+from echelon.command import typed
 
 STEPS = SCRIPTS / "steps.py"
 LONG = ("--steps", "2000", "--seconds", "0.05")
@@ -85,7 +88,7 @@ def test_a_second_supervisor_leaves_before_it_touches_anything(echelon):
     run.pid_of(0)
     before = sorted(path.name for path in run.path.iterdir())
     second = subprocess.run(
-        [sys.executable, run.path / "echelon.pyz", "supervise", run.path, "1", "0"],
+        [sys.executable, run.path / "echelon.pyz", "supervise", run.path],
         env=echelon.env, capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
     assert second.returncode == 73
@@ -158,7 +161,7 @@ def test_ctrl_c_on_a_terminal_asks_and_detaching_leaves_the_run_alone(echelon):
     terminal = Terminal(echelon, "run", "--cold", STEPS, "--steps", "150", "--seconds", "0.05")
     terminal.read_until("step 2")
     terminal.type("\x03")
-    terminal.read_until("Detach from it, or cancel it?")
+    terminal.read_until("[d]etach from it, or [c]ancel it?")
     terminal.type("d\n")
     terminal.read_until("detached")
     assert terminal.exit_code() == 0
@@ -169,7 +172,7 @@ def test_a_second_ctrl_c_cancels(echelon):
     terminal = Terminal(echelon, "run", "--cold", STEPS, *LONG)
     terminal.read_until("step 2")
     terminal.type("\x03")
-    terminal.read_until("Detach from it, or cancel it?")
+    terminal.read_until("[d]etach from it, or [c]ancel it?")
     terminal.type("\x03")
     assert terminal.exit_code() == 128 + signal.SIGTERM
     assert echelon.only_run().wait()["outcome"] == "cancelled"
@@ -182,3 +185,54 @@ def test_a_reader_that_leaves_early_does_no_harm(echelon):
     process.wait(timeout=60)
     process.stderr.close()
     assert echelon.only_run().wait()["outcome"] == "succeeded"
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.02, 0.1, 0.3])
+def test_a_cancel_at_any_moment_of_the_start_is_a_cancel(echelon, delay):
+    run = echelon.submit("--cold", STEPS, *LONG)
+    time.sleep(delay)
+    assert echelon("cancel", run.id).returncode == 0
+    assert run.status()["state"] == "CANCELLED"
+
+
+def test_of_two_resumes_at_once_one_wins_and_can_be_cancelled(echelon):
+    run = echelon.submit("--cold", STEPS, "--steps", "1")
+    run.wait()
+    (run.path / "go").touch()
+    both = [echelon.start("resume", "--detach", run.id) for _ in range(4)]
+    codes = sorted(process.wait(60) for process in both)
+    for process in both:
+        process.communicate()
+    assert codes[0] == 0
+    wait_for(lambda: run.status()["state"] == "SUCCEEDED", "the winner to finish")
+    attempts = {event["attempt"] for event in run.events("started")}
+    assert len(run.events("started")) == len(attempts), "no attempt was started twice"
+
+
+def test_three_hundred_ranks_start_and_end(echelon):
+    result = echelon("run", "-g", "300", "--", "true")
+    assert result.returncode == 0, result.stderr
+    assert len(echelon.only_run().events("rank_ready")) == 300
+
+
+@pytest.mark.parametrize("redirect", ["> /dev/full", ">&-", "<&-", "2>&-", "| head -n 1"])
+def test_streams_that_fail_do_not_part_us_from_the_run(echelon, redirect):
+    command = f"{typed(echelon.argv('run', '--cold', STEPS, '--steps', '3'))} {redirect}"
+    result = subprocess.run(
+        ["/bin/bash", "-c", f"set -o pipefail; {command}"], env=echelon.env, cwd=echelon.folder, capture_output=True,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in result.stderr
+    assert result.returncode == 0, result.stderr
+    assert echelon.only_run().wait()["outcome"] == "succeeded"
+
+
+def test_a_broken_run_does_not_hide_the_others(echelon):
+    run = echelon.submit("--cold", STEPS, "--steps", "1")
+    run.wait()
+    for name, text in (("a", '{"job": []}'), ("b", '{"job": {"scheduler": "nope"}}'), ("c", "[" * 50)):
+        (echelon.folder / "runs" / name).mkdir(mode=0o700)
+        (echelon.folder / "runs" / name / "run.json").write_text(text)
+    listed = echelon("ls")
+    assert run.id in listed.stdout
+    assert "Traceback" not in listed.stderr

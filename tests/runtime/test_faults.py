@@ -6,7 +6,9 @@ import signal
 import time
 
 import pytest
+
 from conftest import SCRIPTS, marked_processes, wait_for
+from echelon.node import processes
 
 STEPS = SCRIPTS / "steps.py"
 TWO_BY_TWO = ("-N", "2", "-g", "2", "--cold")
@@ -184,3 +186,40 @@ def test_what_ranks_leave_behind_is_ended(echelon):
     started = time.monotonic()
     assert echelon("run", "-g", "2", "--cold", script).returncode == 0
     assert time.monotonic() - started < 60, "the daemon's grip on the pipe must not hold the run up"
+
+
+def test_a_torch_that_cannot_be_imported_is_named_and_no_restart_is_spent(echelon):
+    broken = echelon.folder / "broken" / "torch"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise OSError('libcublas.so.12: cannot open shared object file')\n")
+    result = echelon("run", "--restarts", "3", STEPS, env={"PYTHONPATH": str(broken.parent)})
+    assert result.returncode == 3
+    assert "libcublas.so.12: cannot open shared object file" in result.stderr
+    assert echelon.only_run().events("fault") == []
+
+
+def test_a_hang_timeout_shorter_than_the_import_of_torch_does_no_harm(echelon):
+    script = echelon.script("short.py", "print('done')\n")
+    result = echelon("run", "--hang-timeout", "1s", script)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_cancel_between_two_attempts_is_not_lost(echelon):
+    script = echelon.script("again.py", "raise SystemExit(75)\n")
+    run = echelon.submit("--cold", "--requeues", "1000", script)
+    wait_for(lambda: len(run.events("requeued")) > 3, "a few requeues")
+    os.kill(run.supervisor(), signal.SIGTERM)
+    assert run.wait()["outcome"] == "cancelled"
+
+
+def test_an_agent_whose_rank_closed_its_output_does_not_spin(echelon):
+    script = echelon.script(
+        "quiet.py", "import os, time\nos.close(1)\nos.close(2)\nopen('closed', 'w').close()\ntime.sleep(600)\n"
+    )
+    run = echelon.submit("--cold", script)
+    wait_for((echelon.folder / "closed").exists, "the rank to close its output")
+    (agent,) = agents_of(run)
+    before = processes.cpu_seconds(agent)
+    time.sleep(2)
+    assert processes.cpu_seconds(agent) - before < 1, "a loop over a closed pipe takes a whole core"
+    assert echelon("cancel", run.id).returncode == 0

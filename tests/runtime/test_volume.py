@@ -4,6 +4,8 @@ import subprocess
 
 import pytest
 
+from conftest import marked_processes, wait_for
+
 FLOOD = """
 import os, sys
 rank = os.environ["RANK"]
@@ -42,5 +44,6 @@ def test_a_disk_that_fills_up_loses_log_lines_and_not_the_run(echelon, tmp_path)
         assert result.returncode == 0, result.stderr
         assert "output was lost: cannot write the log (No space left on device)" in result.stderr
         assert "succeeded" in result.stderr, "the last word is written even so"
+        wait_for(lambda: not marked_processes(echelon.mark), "the supervisor to let go of the disk")
     finally:
-        subprocess.run(["umount", disk], check=True)
+        subprocess.run(["umount", "--lazy", disk], check=True)

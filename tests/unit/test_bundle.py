@@ -30,7 +30,7 @@ def python(*argv):
 
 @pytest.mark.parametrize(
     "argv",
-    [(), ("bogus",), ("supervise",), ("supervise", "run"), ("supervise", "run", "0", "0", "extra"), ("agent", "run"),
+    [(), ("bogus",), ("supervise",), ("supervise", "run", "extra"), ("agent", "run"),
      ("--help",)],
 )  # fmt: skip
 def test_bad_arguments_are_refused_with_a_sentence(pyz, argv):

@@ -63,7 +63,7 @@ def test_every_file_of_a_run_has_its_own_name(run_dir):
     attempt = run_dir.attempt(2)
     paths = [
         run_dir.description, run_dir.job_script, run_dir.job_output, run_dir.node_side, run_dir.native_id,
-        run_dir.lease, run_dir.token, run_dir.events, run_dir.checkpoints, attempt.path, attempt.node_log("a"),
+        run_dir.lease, run_dir.token, run_dir.events, attempt.path, attempt.node_log("a"),
         attempt.rank_log(0), attempt.rank_stacks(0), attempt.node_env("a"), attempt.error, attempt.exit_code,
     ]  # fmt: skip
     assert len(set(paths)) == len(paths)

@@ -2,13 +2,12 @@
 
 import click
 
-from echelon import errors
+from echelon import errors, exit_codes
 from echelon.cli import COMMANDS, commands
 from echelon.config.layers import OUR_OWN
 from echelon.config.options import OPTIONS
 from echelon.events import Kind
 from echelon.job import ScriptKind
-from echelon.node import decide, faults, supervisor
 from echelon.states import JobState
 
 JOB_FLAGS = {
@@ -52,7 +51,12 @@ EXIT_CODES = {
     "EchelonError": 1, "ConfigError": 2, "EnvironmentProblem": 3, "SchedulerError": 4, "SchedulerUnreachable": 75,
     "RemoteError": 5, "JobFailed": 1,
 }  # fmt: skip
-NODE_CODES = {"requeue": 75, "time limit": 124, "internal error": 70, "lease held": 73, "environment problem": 3}
+NODE_CODES = {
+    "requeue": 75,
+    "time limit": 124,
+    "internal error": 70,
+    "lease held": 73,
+}
 
 
 def test_the_surface_is_what_it_was():
@@ -65,11 +69,10 @@ def test_the_surface_is_what_it_was():
     assert {kind.value for kind in ScriptKind} == SCRIPT_KINDS
     assert {kind.__name__: kind.exit_code for kind in error_kinds()} == EXIT_CODES
     assert NODE_CODES == {
-        "requeue": faults.REQUEUE_CODE,
-        "time limit": decide.TIME_LIMIT_CODE,
-        "internal error": supervisor.INTERNAL_ERROR,
-        "lease held": supervisor.LEASE_HELD,
-        "environment problem": supervisor.ENVIRONMENT_PROBLEM,
+        "requeue": exit_codes.REQUEUE,
+        "time limit": exit_codes.TIME_LIMIT,
+        "internal error": exit_codes.NO_VERDICT,
+        "lease held": exit_codes.LEASE_HELD,
     }
 
 

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import click
 
-from echelon.errors import ConfigError, EchelonError
+from echelon.errors import ConfigError, EchelonError, EnvironmentProblem
 from echelon.version import __version__
 
 COMMANDS = {
@@ -87,21 +87,32 @@ def main() -> NoReturn:
         code = 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone; nothing is left to flush
+    except OSError as error:
+        _report(str(EnvironmentProblem(str(error), hint="--debug shows where")))
+        code = EnvironmentProblem.exit_code
     _leave(code if isinstance(code, int) else 0)
 
 
 def _leave(code: int) -> NoReturn:
     """Without the interpreter's tidying up, which takes as long as many a command."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
-        except OSError:
-            code = code or 1  # a full disk or a reader that has gone
+        except (OSError, ValueError):
+            pass  # a reader that has gone, or a stream that was closed from the start
     os._exit(code)
 
 
+_debugging = False
+
+
+def show_tracebacks(_ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    global _debugging
+    _debugging = _debugging or value
+
+
 def _report(text: str) -> None:
-    if os.environ.get("ECHELON_DEBUG") or "--debug" in sys.argv:
+    if os.environ.get("ECHELON_DEBUG") or _debugging:
         import traceback
 
         traceback.print_exc()

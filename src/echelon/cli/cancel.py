@@ -9,6 +9,7 @@ import click
 
 from echelon.cli.options import debug_option
 from echelon.cli.output import say
+from echelon.command import typed
 from echelon.errors import ConfigError, SchedulerError
 from echelon.observe.find import find_run
 from echelon.observe.status import status_of
@@ -31,7 +32,13 @@ def command(run: str) -> None:
             hint="echelon ls shows what runs",
         )
     job = run_dir.read_job()
-    member("scheduler", job.scheduler).cancel(run_dir)
+    if not member("scheduler", job.scheduler).cancel(run_dir) and not status_of(run_dir).state.ended:
+        raise SchedulerError(
+            f"{run_dir.run_id} cannot be cancelled",
+            origin=str(run_dir.native_id),
+            why="no process goes by the id that is written there, yet something holds the run's lease",
+            hint=f"see who does: {typed(('cat', str(run_dir.lease)))}",
+        )
     _wait(run_dir, PATIENCE_SECONDS + job.policies.grace.total_seconds())
 
 
@@ -42,7 +49,7 @@ def _wait(run_dir: RunDir, seconds: float) -> None:
         if state.ended:
             say(f"{run_dir.run_id} is {state.value}")
             return
-        time.sleep(0.05)
+        time.sleep(0.2)
     raise SchedulerError(
         f"{run_dir.run_id} has not ended {seconds:.0f} s after it was asked to",
         hint=f"echelon status {run_dir.run_id}",

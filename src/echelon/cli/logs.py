@@ -12,11 +12,10 @@ from echelon.cli.options import debug_option
 from echelon.cli.output import print_json, write_bytes
 from echelon.errors import ConfigError
 from echelon.observe.find import find_run
+from echelon.observe.follow import LIVENESS_SECONDS, POLL_SECONDS
 from echelon.observe.logs import Tail, chosen_logs
 from echelon.observe.status import status_of
 from echelon.run_dir import RunDir
-
-POLL_SECONDS = 0.1
 
 
 @click.command(help="What the ranks of a run wrote, each line tagged with its rank.")
@@ -45,13 +44,15 @@ def _paths(run_dir: RunDir, rank: int | None, node: str | None, attempt: int | N
 
 def _print(run_dir: RunDir, follow: bool, rank: int | None, node: str | None, attempt: int | None) -> None:
     tails: dict[Path, Tail] = {}
-    ended = not follow
+    ended, next_look = not follow, 0.0
     while True:
         for path in _paths(run_dir, rank, node, attempt):
             write_bytes(tails.setdefault(path, Tail(path)).read(to_the_end=ended))
         if ended:
             return
-        ended = status_of(run_dir).state.ended
+        if time.monotonic() >= next_look:
+            next_look = time.monotonic() + LIVENESS_SECONDS
+            ended = status_of(run_dir).state.ended
         if not ended:
             time.sleep(POLL_SECONDS)
 

@@ -12,6 +12,7 @@ from echelon.codec import encode
 from echelon.errors import EchelonError
 from echelon.observe.find import known_runs
 from echelon.observe.status import RunStatus, statuses
+from echelon.registry import member
 from echelon.run_dir import RunDir
 
 
@@ -32,7 +33,7 @@ def command(last: int, as_json: bool) -> None:
 
 def _is_usable(run: RunDir) -> bool:
     try:
-        run.check_trusted().read_description()
+        member("scheduler", run.check_trusted().read_job().scheduler)
     except EchelonError as error:
         say(f"left out {run.run_id}: {error.what}")
         return False

@@ -10,9 +10,11 @@ from typing import Any
 
 import click
 
+from echelon.cli import show_tracebacks
+from echelon.command import typed
 from echelon.config.decode import Machine, Settings, job_of, secrets_of
 from echelon.config.layers import all_layers, merged
-from echelon.config.options import BY_KEY, OPTIONS, Option, Type
+from echelon.config.options import OPTIONS, Option, Type
 from echelon.errors import ConfigError
 from echelon.job import MASK, Job, Script, ScriptKind, looks_secret
 from echelon.machine import check_python, count_gpus, default_python, fit_gpus
@@ -79,7 +81,10 @@ def _metavar(option: Option) -> str:
 
 
 def debug_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks of errors.")(command)
+    option = click.option(
+        "--debug", is_flag=True, expose_value=False, callback=show_tracebacks, help="Show tracebacks of errors."
+    )
+    return option(command)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,11 +153,13 @@ def check_script(script: Script | None, command_path: str) -> Script:
             hint=_near(path) or f"{command_path} PATH/TO/train.py",
         )  # fmt: skip
     if not os.access(path, os.R_OK):
-        raise ConfigError(f"cannot read {script.target}", origin="command line", hint=f"chmod u+r {script.target}")
+        raise ConfigError(
+            f"cannot read {script.target}", origin="command line", hint=typed(("chmod", "u+r", script.target))
+        )
     if path.suffix != ".py" and path.is_file() and _is_program(path):
         raise ConfigError(
             f"{script.target} is not a Python script", origin="command line",
-            hint=f"{command_path} -- {path if '/' in script.target else './' + script.target}",
+            hint=f"{command_path} -- {typed((script.target if '/' in script.target else './' + script.target,))}",
         )  # fmt: skip
     return script
 
@@ -171,6 +178,3 @@ def _is_program(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(64)
     return head.startswith(b"\x7fELF") or (head.startswith(b"#!") and b"python" not in head.split(b"\n")[0])
-
-
-__all__ = ["BY_KEY", "Request", "ScriptCommand", "debug_option", "job_options", "request_of", "split_script"]

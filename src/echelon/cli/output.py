@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -16,9 +17,16 @@ def say(text: str) -> None:
 
 
 def write_bytes(data: bytes) -> None:
-    if data:
+    """Where stdout can take no more (`| head`, a full disk, closed), the run is followed to its end all the same."""
+    if not data or sys.stdout is None:
+        return
+    try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            say(f"warning: stdout takes no more output ({error.strerror}); the run goes on, echelon logs has it all")
 
 
 def print_json(value: Any) -> None:

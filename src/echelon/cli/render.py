@@ -33,5 +33,5 @@ def command(ctx: click.Context, /, explain: bool, as_json: bool, **flags: Any) -
 def _rendered(request: Request) -> str:
     job = request.job
     run_dir = RunDir(runs_folder(os.environ) / new_run_id(job.name))
-    script: str = member("scheduler", job.scheduler).render(job, run_dir, 0)
+    script: str = member("scheduler", job.scheduler).render(job, run_dir)
     return script

@@ -35,7 +35,7 @@ def _rows(status: RunStatus) -> list[tuple[str, str]]:
         ("attempt", status.attempt),
         ("generation", status.generation),
         ("step", status.step),
-        ("last fault", status.fault),
+        ("last fault", status.last_fault),
         ("submitted", f"{age(status.submitted)} ago"),
         ("folder", status.path),
         ("try", status.hint),

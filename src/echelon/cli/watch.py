@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import sys
 from types import FrameType
@@ -9,6 +10,8 @@ from types import FrameType
 import click
 
 from echelon.cli.output import say, write_bytes
+from echelon.exit_codes import NO_VERDICT
+from echelon.node.wake import wake_on
 from echelon.observe.follow import Follower
 from echelon.observe.status import RunStatus
 from echelon.observe.why import verdict_of
@@ -16,14 +19,12 @@ from echelon.registry import member
 from echelon.run_dir import RunDir
 from echelon.states import JobState
 
-NO_EXIT_CODE = 70  # EX_SOFTWARE: the run is lost, and success must not be made of that
-
 
 def follow_to_the_end(run_dir: RunDir, *, attempt: int) -> int:
     """The run's exit code. Ctrl-C asks once on a terminal; without one, or the second time, it cancels."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    _interrupt_on_signals()
     follower = Follower(run_dir, attempt=attempt, write=write_bytes, say=say)
-    may_ask = sys.stdin.isatty() and sys.stderr.isatty()
+    may_ask = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
     while True:
         try:
             return _conclude(run_dir, follower.to_the_end())
@@ -36,21 +37,29 @@ def follow_to_the_end(run_dir: RunDir, *, attempt: int) -> int:
             member("scheduler", run_dir.read_job().scheduler).cancel(run_dir)
 
 
+def _interrupt_on_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _interrupt)
+
+
 def _interrupt(_signum: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
 def _chooses_to_detach() -> bool:
     try:
-        answer = click.prompt(
-            "\nThe run goes on. Detach from it, or cancel it?",
-            type=click.Choice(["d", "c"]),
-            default="d",
-            err=True,
-        )
-    except (click.Abort, KeyboardInterrupt):
+        wake = wake_on(signal.SIGINT, signal.SIGTERM)  # input() can miss a Ctrl-C that comes just before it waits
+        while True:
+            click.echo("\nThe run goes on. [d]etach from it, or [c]ancel it? [d]: ", err=True, nl=False)
+            readable, _, _ = select.select([sys.stdin, wake], [], [])
+            answer = "c" if wake in readable else sys.stdin.readline().strip().lower() or "d"
+            if answer in ("d", "detach", "c", "cancel"):
+                return answer.startswith("d")
+    except KeyboardInterrupt:
         return False
-    return bool(answer == "d")
+    finally:
+        _interrupt_on_signals()
 
 
 def _conclude(run_dir: RunDir, status: RunStatus) -> int:
@@ -60,4 +69,4 @@ def _conclude(run_dir: RunDir, status: RunStatus) -> int:
         say(f"{run_dir.run_id} succeeded")
     else:
         click.echo(verdict_of(run_dir, status), err=True)
-    return NO_EXIT_CODE if status.exit_code is None else status.exit_code
+    return NO_VERDICT if status.exit_code is None else status.exit_code

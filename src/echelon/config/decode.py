@@ -88,7 +88,10 @@ def _duration(option: Option, value: Any) -> timedelta | None:
         return None
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError("it must be a duration: 90s, 15m, 2h or 1:30:00")
-    return parse_duration(str(value))
+    duration = parse_duration(str(value))
+    if duration < timedelta(seconds=option.least):
+        raise ValueError(f"it must be at least {option.least}s")
+    return duration
 
 
 def _text(_: Option, value: Any) -> str:

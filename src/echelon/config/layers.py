@@ -13,6 +13,7 @@ from typing import Any
 from echelon.config.options import BY_KEY, OPTIONS, Type
 from echelon.config.suggest import closest
 from echelon.errors import ConfigError
+from echelon.job import masked
 
 PROJECT_FILE = "echelon.toml"
 
@@ -66,7 +67,7 @@ def variable_layer(environ: Mapping[str, str]) -> Layer:
         if option is None:
             raise ConfigError(
                 f"no setting belongs to the variable {name}",
-                origin=f"{name}={text} in the environment",
+                origin=f"{name}={masked({name: text})[name]} in the environment",
                 hint=closest(name, by_variable) or "unset it; echelon run --help lists the settings",
             )
         found[option.key] = Setting(key=option.key, value=text, origin=f"{name}={text}")

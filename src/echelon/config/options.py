@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
+from echelon.registry import FAMILIES
+
 
 class Type(enum.Enum):
     COUNT = "a whole number"
@@ -24,6 +26,7 @@ class Option:
     default: Any = None
     short: str | None = None
     least: int = 0
+    """The smallest number, or the fewest seconds."""
     choices: tuple[str, ...] = ()
     can_be_off: bool = False
     metavar: str | None = None
@@ -59,12 +62,20 @@ OPTIONS = (
         help="No progress for this long is a fault; 'off' waits for ever.",
     ),
     Option(key="grace", type=Type.DURATION, default="5s", help="Between TERM and KILL."),
-    Option(key="heartbeat", type=Type.DURATION, default="15s", help="A node silent for this long is lost."),
+    Option(
+        key="heartbeat", type=Type.DURATION, default="15s", least=1, help="A node silent for this long is lost.",
+    ),
     Option(key="join_timeout", type=Type.DURATION, default="2m", help="How long every node has to come up."),
     Option(key="name", type=Type.TEXT, help="Name of the run. [default: the script's]"),
-    Option(key="on", type=Type.CHOICE, default="local", choices=("local",), help="Scheduler."),
-    Option(key="launcher", type=Type.CHOICE, default="ranks", choices=("ranks",), help="What starts the ranks."),
-    Option(key="env", type=Type.CHOICE, default="bare", choices=("bare",), help="What the ranks run in."),
+    Option(key="on", type=Type.CHOICE, default="local", choices=tuple(FAMILIES["scheduler"]), help="Scheduler."),
+    Option(
+        key="launcher", type=Type.CHOICE, default="ranks", choices=tuple(FAMILIES["launcher"]),
+        help="What starts the ranks.",
+    ),
+    Option(
+        key="env", type=Type.CHOICE, default="bare", choices=tuple(FAMILIES["environment"]),
+        help="What the ranks run in.",
+    ),
     Option(key="python", type=Type.TEXT, help="The Python that has torch. [default: this one, or the active venv's]"),
     Option(key="ports", type=Type.TEXT, metavar="A-B", help="Ports for the rendezvous. [default: any free one]"),
     Option(key="cpu", type=Type.SWITCH, default=False, help="Leave the GPUs alone."),

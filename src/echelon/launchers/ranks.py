@@ -9,7 +9,6 @@ from echelon.job import Job
 from echelon.run_dir import RunDir
 
 
-def launch(job: Job, run_path: Path, attempt: int) -> Command:
-    """What the job script runs, once, on the first node."""
-    argv = (job.python, str(RunDir(run_path).node_side), "supervise", str(run_path), str(attempt), "0")
-    return Command(argv=argv, env=job.env)
+def launch(job: Job, run_path: Path) -> Command:
+    """What the job script runs, on the first node; -I keeps the ranks' variables away from our own modules."""
+    return Command(argv=(job.python, "-I", str(RunDir(run_path).node_side), "supervise", str(run_path)))

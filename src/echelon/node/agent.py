@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from echelon.errors import EnvironmentProblem
+from echelon.errors import EchelonError, EnvironmentProblem
 from echelon.job import Job
 from echelon.node import kinship, ports, stacks
 from echelon.node.as_main import STACKS_SIGNAL
@@ -35,6 +35,7 @@ from echelon.node.messages import (
     Started,
     Stop,
     Stopped,
+    StoreDied,
     Trouble,
     Upward,
     from_wire,
@@ -48,6 +49,7 @@ PULSE_SECONDS = 0.5
 STACKS_SECONDS = 3.0
 STACKS_QUIET_SECONDS = 0.1
 STARTER_SECONDS = 5.0
+CPU_SECONDS = 10.0
 
 
 def main(*, run_path: Path, attempt: int, node: int, host: str, address: str, supervisor: tuple[str, int]) -> int:
@@ -57,15 +59,22 @@ def main(*, run_path: Path, attempt: int, node: int, host: str, address: str, su
     attempt_dir = run_dir.attempt(attempt)
     node_dir = NodeDir.create(run_dir.run_id)
     environ = node_environ(dict(os.environ), job)
-    crew = Crew(job=job, run_path=run_path, attempt=attempt_dir, host=host, node_dir=node_dir, environ=environ)
+    crew = None
     try:
-        run_dir.write(attempt_dir.node_env(host), shown(environ))
+        crew = Crew(job=job, run_path=run_path, attempt=attempt_dir, host=host, node_dir=node_dir, environ=environ)
         channel = dial(*supervisor, run_dir.token.read_bytes(), timeout=job.policies.join_timeout.total_seconds())
         agent = Agent(job=job, crew=crew, channel=channel, node_dir=node_dir, attempt=attempt_dir, address=address)
         agent.say(Hello(node=node, host=host, pid=os.getpid(), node_dir=str(node_dir.path)))
-        return agent.work()
+        try:
+            run_dir.write(attempt_dir.node_env(host), shown(environ))
+            return agent.work()
+        except (OSError, EchelonError) as error:  # a full disk, a folder that was removed: say so before leaving
+            hint = "mend that, then echelon resume {run}"
+            agent.say(Trouble(what="the agent cannot go on", why=str(error), hint=hint))
+            return 1
     finally:
-        crew.close(STARTER_SECONDS)
+        if crew is not None:
+            crew.close(STARTER_SECONDS)
         node_dir.remove()
 
 
@@ -101,6 +110,7 @@ class Agent:
         self._heard = time.monotonic()
         self._log_problem_said = False
         self._leaving = False
+        self._next_cpu = 0.0
 
     def say(self, message: Upward) -> None:
         self._channel.send(to_wire(message))
@@ -123,17 +133,18 @@ class Agent:
             if now - self._heard > self._job.policies.heartbeat.total_seconds():
                 return 1  # cut off: whoever still reaches the supervisor goes on without us
             if now >= next_pulse:
-                next_pulse = now + PULSE_SECONDS
+                next_pulse = now + min(PULSE_SECONDS, self._job.policies.heartbeat.total_seconds() / 5)
                 self._pulse()
             self._go_on_stopping(now)
             self._go_on_dumping(now)
+            self._crew.send_orders()
             self._channel.flush()
         return 0
 
     def _wait(self, wake: int, next_pulse: float) -> list[int]:
-        outputs = [member.output.fd for member in self._crew.members.values() if not member.exited]
+        outputs = [member.output.fd for member in self._crew.living() if not member.output.ended]
         sources = [wake, self._crew.link.fileno(), self._channel.fileno(), *outputs]
-        busy = self._dumping is not None or self._stopping is not None
+        busy = self._dumping is not None or self._stopping is not None or self._crew.has_orders
         timeout = 0.02 if busy else max(0.0, next_pulse - time.monotonic())
         poller = select.poll()
         for source in sources:
@@ -156,7 +167,11 @@ class Agent:
             case "started" if report["rank"] in self._crew.members:
                 self._crew.took_off(report["rank"], report["pid"])
                 self.say(Started(generation=self._generation, rank=report["rank"], pid=report["pid"]))
-            case "exited" if report["rank"] in self._crew.members:
+            case "ready":
+                self._crew.get_going()
+            case "store_died":
+                self.say(StoreDied(generation=self._generation))
+            case "exited" if report["generation"] == self._generation and report["rank"] in self._crew.members:
                 self._rank_left(report["rank"], report["code"], report["time"])
             case "trouble":
                 self.say(Trouble(what=report["what"], why=report["why"], hint=report["hint"]))
@@ -168,11 +183,18 @@ class Agent:
         self.say(Exited(generation=self._generation, exit=exit))
 
     def _starter_died(self) -> None:
+        if not self._crew.ready:
+            why = "it ended before it was ready; job.out in the run's folder has its last words"
+            self.say(
+                Trouble(
+                    what="the process that starts the ranks cannot start", why=why, hint="--cold does without torch"
+                )
+            )
         now = time.time()
         for rank in self._crew.replace_starter():
             self._rank_left(rank, -signal.SIGKILL, now)
         if self._stopping is not None:
-            self._crew.sweep(self._stopping.generation)
+            self._stopped(self._stopping.generation)
 
     # What the supervisor says
 
@@ -190,10 +212,11 @@ class Agent:
     def _obey(self, wire: dict[str, Any]) -> None:
         match from_wire(wire):
             case Bind() as bind:
+                self._generation = bind.generation
                 self._bind(bind.generation)
             case Start() as start:
                 self._generation = start.placement.generation
-                self._crew.start(start.placement)
+                self._start(start)
             case Notice() as notice:
                 self._notice(notice.seconds_left)
             case SaveStacks() as save:
@@ -204,6 +227,13 @@ class Agent:
                 self._leaving = True
             case Ping():
                 pass
+
+    def _start(self, start: Start) -> None:
+        try:
+            self._crew.start(start.placement)
+        except OSError as error:  # no room for logs, no descriptors left
+            hint = "free some space or raise the limit, then echelon resume {run}"
+            self.say(Trouble(what="the ranks cannot be started", why=str(error), hint=hint))
 
     def _bind(self, generation: int) -> None:
         self._release_port()
@@ -228,7 +258,10 @@ class Agent:
             self._reserved = None
 
     def _notice(self, seconds_left: float) -> None:
-        self._node_dir.notice.write_text(f"{time.time() + seconds_left:.3f}\n")
+        try:
+            self._node_dir.notice.write_text(f"{time.time() + seconds_left:.3f}\n")
+        except OSError as error:
+            self.say(Remark(text=f"the notice cannot be left for the library: {error}"))
         ranks = self._crew.signal_those_who_listen(signal.SIGUSR1)
         told = f", SIGUSR1 to rank {', '.join(map(str, ranks))}" if ranks else ""
         self._crew.remark(f"notice: {seconds_left:.0f} s left{told}")
@@ -236,6 +269,10 @@ class Agent:
     # Stopping
 
     def _stop(self, stop: Stop) -> None:
+        if not self._crew.ready:  # no rank has started, and an import is not worth breaking off
+            self._crew.take_back()
+            self._stopped(stop.generation)
+            return
         now = time.monotonic()
         self._stopping = Stopping(generation=stop.generation, kill_at=now + stop.grace)
         if self._crew.living():
@@ -266,7 +303,10 @@ class Agent:
     def _swept(self, report: dict[str, Any]) -> None:
         if self._stopping is None or report["generation"] != self._stopping.generation:
             return
-        generation, self._stopping = self._stopping.generation, None
+        self._stopped(report["generation"])
+
+    def _stopped(self, generation: int) -> None:
+        self._stopping = None
         self._crew.read_the_rest()
         self._complain_of_logs()
         self._crew.clear()
@@ -303,8 +343,16 @@ class Agent:
     # Pulse
 
     def _pulse(self) -> None:
-        self.say(Pulse(generation=self._generation, samples=self._crew.samples()))
+        self.say(Pulse(generation=self._generation, samples=self._crew.samples(with_cpu=self._cpu_is_due())))
         self._complain_of_logs()
+
+    def _cpu_is_due(self) -> bool:
+        timeout = self._job.policies.hang_timeout
+        now = time.monotonic()
+        if timeout is None or now < self._next_cpu:
+            return False
+        self._next_cpu = now + min(CPU_SECONDS, timeout.total_seconds() / 20)
+        return True
 
     def _complain_of_logs(self) -> None:
         problem = self._crew.log_problem()

@@ -14,13 +14,16 @@ from pathlib import Path
 from echelon.job import Job
 from echelon.node import processes
 from echelon.node.channel import Channel, ChannelClosed, Doorman
-from echelon.node.messages import Downward, Hello, Upward, from_wire, to_wire
+from echelon.node.messages import Downward, Hello, Upward, to_wire, upward
 from echelon.node.node_dir import NodeDir
 from echelon.node.situation import Loss
 from echelon.plan import gpus_of_node
 
 HANDSHAKE_SECONDS = 10.0
+MOST_STRANGERS = 32
 CLEAN_UP_SECONDS = 3.0
+REAP_SECONDS = 5.0
+LEAVE_SECONDS = 10.0  # longer than an agent takes to end a starter that does not answer
 
 
 @dataclass
@@ -45,12 +48,14 @@ class Agents:
     listener: socket.socket
     agents: dict[int, Agent] = field(default_factory=dict)
     doormen: dict[int, tuple[Doorman, float]] = field(default_factory=dict)
+    """Strangers at the door, and newcomers who have yet to say which node they are; with their deadlines."""
+    newcomers: dict[int, tuple[Channel, float]] = field(default_factory=dict)
 
     def start(self, node: int) -> None:
         host, address = f"node{node}", f"127.0.0.{node + 1}"
         here, port = self.listener.getsockname()[:2]
         argv = [
-            sys.executable, sys.argv[0], "agent", str(self.run_path), str(self.attempt), str(node), host, address,
+            sys.executable, "-I", sys.argv[0], "agent", str(self.run_path), str(self.attempt), str(node), host, address,
             here, str(port),
         ]  # fmt: skip
         process = subprocess.Popen(
@@ -87,7 +92,7 @@ class Agents:
 
     def sources(self) -> list[int]:
         channels = [agent.channel.fileno() for agent in self.agents.values() if agent.channel is not None]
-        return [self.listener.fileno(), *channels, *self.doormen]
+        return [self.listener.fileno(), *channels, *self.doormen, *self.newcomers]
 
     def hear(self, readable: set[int]) -> tuple[list[tuple[int, Upward]], list[int]]:
         """What the agents behind these descriptors said, and which of them hung up."""
@@ -102,7 +107,7 @@ class Agents:
             try:
                 wires = agent.channel.receive()
                 agent.heard = time.monotonic()
-                said += [(node, from_wire(wire)) for wire in wires]  # type: ignore[misc]
+                said += [(node, upward(wire)) for wire in wires]
             except (ChannelClosed, ValueError):
                 gone.append(node)
         return said, gone
@@ -112,6 +117,9 @@ class Agents:
             sock, _ = self.listener.accept()
         except OSError:
             return
+        if len(self.doormen) + len(self.newcomers) >= MOST_STRANGERS + self.job.resources.all_nodes:
+            sock.close()  # a crowd of strangers must not use up our descriptors
+            return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             self.doormen[sock.fileno()] = (Doorman(sock, self.token), time.monotonic() + HANDSHAKE_SECONDS)
@@ -119,8 +127,7 @@ class Agents:
             sock.close()
 
     def _admit(self, readable: set[int]) -> list[tuple[int, Upward]]:
-        """Strangers that proved themselves become channels once they have said who they are."""
-        said: list[tuple[int, Upward]] = []
+        """Strangers that prove themselves become newcomers; newcomers that say who they are become agents."""
         for fd, (doorman, deadline) in list(self.doormen.items()):
             try:
                 channel = doorman.admit() if fd in readable else None
@@ -132,30 +139,29 @@ class Agents:
             if late or channel is not None:
                 del self.doormen[fd]
             if channel is not None:
-                said += self._welcome(channel)
+                self.newcomers[fd] = (channel, deadline)
+        return self._introduce()
+
+    def _introduce(self) -> list[tuple[int, Upward]]:
+        said: list[tuple[int, Upward]] = []
+        for fd, (channel, deadline) in list(self.newcomers.items()):
+            try:
+                messages = [upward(wire) for wire in channel.receive()]
+                done = bool(messages) or time.monotonic() > deadline
+            except (ChannelClosed, ValueError):
+                messages, done = [], True
+            if done:
+                del self.newcomers[fd]
+                said += self._welcome(channel, messages)
         return said
 
-    def _welcome(self, channel: Channel) -> list[tuple[int, Upward]]:
-        """The first message must say which node this is; it may still be under way, so wait for it briefly."""
-        deadline = time.monotonic() + 1.0
-        while time.monotonic() < deadline:
-            try:
-                wires = channel.receive()
-                messages = [from_wire(wire) for wire in wires]
-            except (ChannelClosed, ValueError):
-                break
-            if messages:
-                return self._introduce(channel, messages)  # type: ignore[arg-type]
-            time.sleep(0.001)
-        channel.close()
-        return []
-
-    def _introduce(self, channel: Channel, messages: list[Upward]) -> list[tuple[int, Upward]]:
-        hello = messages[0]
-        if not isinstance(hello, Hello) or hello.node not in self.agents:
+    def _welcome(self, channel: Channel, messages: list[Upward]) -> list[tuple[int, Upward]]:
+        """The first message says which node this is. A place that is taken is not given away."""
+        hello = messages[0] if messages else None
+        agent = self.agents.get(hello.node) if isinstance(hello, Hello) else None
+        if agent is None or agent.channel is not None or not isinstance(hello, Hello):
             channel.close()
             return []
-        agent = self.agents[hello.node]
         agent.channel, agent.heard, agent.node_dir = channel, time.monotonic(), Path(hello.node_dir)
         return [(hello.node, message) for message in messages]
 
@@ -180,7 +186,7 @@ class Agents:
         if agent.channel is not None:
             agent.channel.close()
         agent.process.kill()
-        agent.process.wait()
+        _wait(agent.process, REAP_SECONDS)
         deadline = time.monotonic() + CLEAN_UP_SECONDS
         while (orphans := self._adopted()) and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -196,16 +202,26 @@ class Agents:
         orphans = [pid for pid in processes.children(os.getpid()) if pid not in known]
         return [pid for pid in orphans if not _reap(pid)]
 
-    def dismiss(self, seconds: float) -> None:
-        """Everyone was told to leave: wait for them, then end the rest."""
-        deadline = time.monotonic() + seconds
+    def dismiss(self) -> None:
+        """The end of its channel tells an agent to leave; those that do not are ended."""
+        for node, agent in list(self.agents.items()):
+            if agent.channel is None:
+                self.end(node)
+            else:
+                agent.channel.close()
+                agent.channel = None
+        deadline = time.monotonic() + LEAVE_SECONDS
         for agent in self.agents.values():
-            try:
-                agent.process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                pass
+            _wait(agent.process, max(0.0, deadline - time.monotonic()))
         for node in list(self.agents):
             self.end(node)
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        pass
 
 
 def _reap(pid: int) -> bool:

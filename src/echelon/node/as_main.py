@@ -68,13 +68,20 @@ def _record(error: BaseException, moment: float, error_file: Path) -> None:
     record = {
         "time": moment,
         "type": name,
-        "message": str(error)[:4000],
+        "message": _said(error)[:4000],
         "traceback": text[-MAX_TRACEBACK_CHARS:],
     }
     try:
         error_file.write_text(json.dumps(record))
     except OSError:
         pass  # the traceback is in the log all the same
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  the user's own __str__ may raise anything
+        return "<its __str__ failed>"
 
 
 def _prepare(script: Script) -> Callable[[], object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -21,6 +22,8 @@ from echelon.node.warm import receive_order, send_order
 from echelon.plan import Placement
 from echelon.run_dir import AttemptDir
 
+REAP_SECONDS = 5.0
+
 
 @dataclass
 class Member:
@@ -30,6 +33,7 @@ class Member:
     output: RankOutput
     pid: int | None = None
     exited: bool = False
+    cpu_seconds: float = 0.0
 
 
 class Crew:
@@ -59,13 +63,16 @@ class Crew:
     def _hire_starter(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         argv = [
-            sys.executable, sys.argv[0], "warm", str(theirs.fileno()), str(self._run_path), str(self._node_dir.path),
-        ]  # fmt: skip
+            *(sys.executable, sys.argv[0], "warm", str(theirs.fileno()), str(os.getpid())),
+            *(str(self._run_path), str(self._node_dir.path)),
+        ]
         self._starter = subprocess.Popen(
             argv, env=self._environ, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, cwd=self._job.cwd
         )
         theirs.close()
         self.link = ours
+        self.ready = False
+        self._waiting: list[tuple[dict[str, Any], tuple[int, ...]]] = []
 
     def start(self, placement: Placement) -> None:
         width = len(str(placement.world_size - 1))
@@ -92,10 +99,44 @@ class Crew:
         self._order("store", listener, address=address, port=port)
 
     def _order(self, kind: str, /, *fds: int, **order: Any) -> None:
-        try:
-            send_order(self.link, {"is": kind, **order}, fds)
-        except OSError:
-            pass  # the starter is gone; `hear` says so
+        """To the starter. While it imports torch, or has its hands full, orders wait here, never the agent."""
+        self._waiting.append(({"is": kind, **order}, tuple(map(os.dup, fds))))
+        self.send_orders()
+
+    def get_going(self) -> None:
+        self.ready = True
+        self.send_orders()
+
+    def send_orders(self) -> None:
+        while self.ready and self._waiting:
+            message, fds = self._waiting[0]
+            try:
+                send_order(self.link, message, fds)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno == errno.ETOOMANYREFS:
+                    return  # too many descriptors are under way: later
+                self._drop_orders()  # the starter is gone; `hear` says so
+                return
+            self._waiting.pop(0)
+            for fd in fds:
+                os.close(fd)
+
+    @property
+    def has_orders(self) -> bool:
+        return self.ready and bool(self._waiting)
+
+    def _drop_orders(self) -> None:
+        for _, fds in self._waiting:
+            for fd in fds:
+                os.close(fd)
+        self._waiting.clear()
+
+    def take_back(self) -> None:
+        """What has not been started yet never will be."""
+        self._drop_orders()
+        self.clear()
 
     def hear(self) -> dict[str, Any] | None:
         """The starter's next report; None once it is gone."""
@@ -114,7 +155,7 @@ class Crew:
         """What there is to say of a rank that has gone, once all it wrote has been read."""
         member = self.members[rank]
         member.exited = True
-        member.output.drain(most=1 << 30)
+        member.output.drain_what_is_there()
         step, committed = self._node_dir.read_progress(rank)
         return Exit(
             rank=rank, host=self._host, code=code, time=when, lines=member.output.lines, step=step,
@@ -122,13 +163,17 @@ class Crew:
             error=self._node_dir.read_error(rank) if code != 0 else None,
         )  # fmt: skip
 
-    def samples(self) -> tuple[Sample, ...]:
-        return tuple(self._sample(member, member.pid) for member in self.living() if member.pid is not None)
+    def samples(self, *, with_cpu: bool) -> tuple[Sample, ...]:
+        """What each rank has done; adding up CPU time takes a look at every thread, so not every time."""
+        members = [(member, member.pid) for member in self.living() if member.pid is not None]
+        for member, pid in members if with_cpu else ():
+            member.cpu_seconds = processes.cpu_seconds(pid)
+        return tuple(self._sample(member, pid) for member, pid in members)
 
     def _sample(self, member: Member, pid: int) -> Sample:
         step, committed = self._node_dir.read_progress(member.rank)
         return Sample(
-            rank=member.rank, lines=member.output.lines, cpu_seconds=processes.cpu_seconds(pid),
+            rank=member.rank, lines=member.output.lines, cpu_seconds=member.cpu_seconds,
             stopped=processes.is_stopped(pid), step=step, committed=committed,
         )  # fmt: skip
 
@@ -158,12 +203,19 @@ class Crew:
 
     def replace_starter(self) -> list[int]:
         """After the starter's death: what it left is ended, and a new one hired. The ranks that died with it."""
-        self._starter.wait()
+        self._reap_starter()
         self._end_strays()
+        self._drop_orders()
         self.link.close()
         dead = [member.rank for member in self.living()]
         self._hire_starter()
         return dead
+
+    def _reap_starter(self) -> None:
+        try:
+            self._starter.wait(REAP_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass  # the kernel cannot end it now (a dead file system); it dies when it wakes
 
     def _end_strays(self) -> None:
         deadline = time.monotonic() + 2.0
@@ -177,7 +229,7 @@ class Crew:
 
     def read_the_rest(self) -> None:
         for member in self.members.values():
-            member.output.drain(most=1 << 30)
+            member.output.drain_what_is_there()
 
     def clear(self) -> None:
         """Forgets the generation, after a last look into its pipes."""
@@ -201,6 +253,7 @@ class Crew:
             self._starter.wait(wait_seconds)
         except subprocess.TimeoutExpired:
             self._starter.kill()
-            self._starter.wait()
+            self._reap_starter()
         self._end_strays()
+        self._drop_orders()
         self.clear()

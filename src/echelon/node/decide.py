@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from echelon.node.faults import REQUEUE_CODE, Fault, fault_of, signal_name
+from echelon.exit_codes import REQUEUE, TIME_LIMIT
+from echelon.node.faults import Fault, fault_of, signal_name
 from echelon.node.gather import alive, begin, begin_when_gathered, finish, ready, with_node
 from echelon.node.messages import Exit
 from echelon.node.recover import further, recover, tally
@@ -37,10 +38,9 @@ from echelon.node.situation import (
     StartRanks,
     State,
     StopRanks,
+    StoreLost,
     TimeIsUp,
 )
-
-TIME_LIMIT_CODE = 124  # what timeout(1) says
 
 
 def opening(rules: Rules) -> Decision:
@@ -70,6 +70,8 @@ def decide(state: State, event: Event) -> Decision:
             return _answered(state, event.node, Phase.DUMPING)
         case NodeStopped():
             return _answered(state, event.node, Phase.STOPPING)
+        case StoreLost():
+            return _stop(state, fault=Fault(sentence=f"the rendezvous store on {event.host} died"))
         case PhaseTimedOut():
             return _timed_out(state, event.phase)
         case NoticeDue():
@@ -118,7 +120,7 @@ def _exited(state: State, exit: Exit) -> Decision:
         return _all_left(state)
     if state.phase is Phase.WINDING or exit.code == 0:
         return state, ()
-    if exit.code == REQUEUE_CODE:
+    if exit.code == REQUEUE:
         return replace(state, phase=Phase.WINDING), ()
     return _stop(state)
 
@@ -127,21 +129,29 @@ def _all_left(state: State) -> Decision:
     codes = {exit.code for exit in state.exits.values()}
     if codes == {0}:
         return _stop(state, outcome=Outcome(ending=Ending.SUCCEEDED, exit_code=0, reason="all ranks finished"))
-    if state.phase is Phase.WINDING or (REQUEUE_CODE in codes and codes <= {0, REQUEUE_CODE}):
-        return _stop(state, outcome=_requeue(state, "the ranks stopped in time"))
+    if REQUEUE in codes:
+        return _stop(state, outcome=_requeue(state, _in_time(state)))
     return _stop(state)
 
 
-def _requeue(state: State, because: str, exit_code: int = REQUEUE_CODE) -> Outcome:
+def _in_time(state: State) -> str:
+    """Some rank asked to be requeued; one that failed on the way out is not passed over in silence."""
+    failed = fault_of([exit for exit in state.exits.values() if exit.code != REQUEUE])
+    everyone = len(state.exits) == len(state.members) * state.rules.procs_per_node
+    who = "the ranks" if everyone else f"{len(state.exits)} ranks"
+    return f"{who} stopped in time" + (f", though {failed.sentence}" if failed is not None else "")
+
+
+def _requeue(state: State, because: str, exit_code: int = REQUEUE) -> Outcome:
     rules = state.rules
     if rules.requeued < rules.requeues:
-        return Outcome(ending=Ending.REQUEUED, exit_code=REQUEUE_CODE, reason=because)
+        return Outcome(ending=Ending.REQUEUED, exit_code=REQUEUE, reason=because)
     used = f"all {rules.requeues} requeues are used" if rules.requeues else "no requeues were asked for"
     return Outcome(
         ending=Ending.FAILED,
         exit_code=exit_code,
         reason=f"{because}, and {used}",
-        hint="echelon resume RUN goes on from here; --requeues N does so by itself",
+        hint="echelon resume {run} goes on from here; --requeues N does so by itself",
     )
 
 
@@ -225,7 +235,7 @@ def _timed_out(state: State, phase: Phase) -> Decision:
         case Phase.BINDING:
             return _lost(state, AgentLost(state.members[0], Loss.HOST))
         case Phase.WINDING:
-            return _stop(state, outcome=_requeue(state, "the ranks stopped in time"))
+            return _stop(state, outcome=_requeue(state, f"{_in_time(state)}, and those that did not were ended"))
         case Phase.DUMPING:
             return _stop_ranks(state)
         case Phase.STOPPING:
@@ -246,7 +256,12 @@ def _gathering_timed_out(state: State) -> Decision:
         state, actions = begin(state, present[: state.rules.nodes])
         return state, (*ends, *actions)
     names = ", ".join(state.hosts.get(node, f"node {node}") for node in absent)
-    outcome = Outcome(ending=Ending.FAILED, exit_code=1, reason=f"no agent came from {names} in time")
+    outcome = Outcome(
+        ending=Ending.FAILED,
+        exit_code=1,
+        reason=f"no agent came from {names} in time",
+        hint="job.out in the run's folder has what they said; --join-timeout gives them longer",
+    )
     state, actions = finish(state, outcome)
     return state, (*ends, *actions)
 
@@ -270,7 +285,7 @@ def _noticed(state: State) -> Decision:
 def _time_is_up(state: State) -> Decision:
     if state.phase is Phase.WINDING:  # some ranks did ask for it in time
         return _timed_out(state, Phase.WINDING)
-    return _stop(state, outcome=_requeue(state, "the time limit was reached", TIME_LIMIT_CODE))
+    return _stop(state, outcome=_requeue(state, "the time limit was reached", TIME_LIMIT))
 
 
 def _cancelled(state: State, signum: int) -> Decision:

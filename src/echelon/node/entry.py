@@ -8,10 +8,10 @@ from pathlib import Path
 
 def main() -> None:
     match sys.argv[1:]:
-        case ["supervise", run, attempt, requeued]:
-            from echelon.node import supervisor
+        case ["supervise", run]:
+            from echelon.node import attempts
 
-            sys.exit(supervisor.main(Path(run), int(attempt), int(requeued)))
+            sys.exit(attempts.main(Path(run)))
         case ["agent", run, attempt, node, host, address, dial_address, dial_port]:
             from echelon.node import agent
 
@@ -21,10 +21,10 @@ def main() -> None:
                     supervisor=(dial_address, int(dial_port)),
                 )
             )  # fmt: skip
-        case ["warm", link, run, node_dir]:
+        case ["warm", link, parent, run, node_dir]:
             from echelon.node import warm
 
-            warm.main(int(link), Path(run), Path(node_dir))
+            warm.main(int(link), int(parent), Path(run), Path(node_dir))
         case ["rank", node_dir, rank, *script]:
             from echelon.node import warm
 

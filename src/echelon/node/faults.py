@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from echelon.node.messages import Exit
 
-REQUEUE_CODE = 75  # EX_TEMPFAIL: "stop here, and schedule me again"
-
 # What ranks say when a peer has gone: a consequence, never the cause.
 ECHOES = re.compile(
     r"Connection (closed|reset|refused)|Broken pipe|remote process exited|DistNetworkError|DistBackendError"

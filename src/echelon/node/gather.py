@@ -38,9 +38,7 @@ def begin_when_gathered(state: State) -> Decision:
 
 
 def begin(state: State, members: tuple[int, ...]) -> Decision:
-    state = replace(
-        state, phase=Phase.BINDING, members=members, exits={}, fault=None, step=None, committed=None, moved=False
-    )
+    state = replace(state, phase=Phase.BINDING, members=members)
     return state, (BindPort(members[0], state.generation),)
 
 

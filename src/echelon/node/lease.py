@@ -1,4 +1,4 @@
-"""Which attempt may write: a second supervisor of the same run leaves before it touches anything."""
+"""Who may write: a second supervisor of the same run leaves before it touches anything."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class LeaseHeld(Exception):  # noqa: N818  a fact about the run, not a failure
     """Another supervisor of this run is alive."""
 
 
-def take(path: Path, attempt: int) -> int:
+def take(path: Path) -> int:
     """The open file that holds the lease until this process ends, whichever way it ends."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -24,7 +24,7 @@ def take(path: Path, attempt: int) -> int:
         os.close(fd)
         raise LeaseHeld(holder) from None
     os.ftruncate(fd, 0)
-    os.write(fd, f"attempt {attempt} pid {os.getpid()}\n".encode())
+    os.write(fd, f"pid {os.getpid()}\n".encode())
     return fd
 
 

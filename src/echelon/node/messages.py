@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, Union, cast, get_args
 
 from echelon.codec import decode, encode
 from echelon.plan import Placement
@@ -102,6 +102,13 @@ class Exited:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoreDied:
+    """The rendezvous store has gone while the ranks may still need it."""
+
+    generation: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class StacksSaved:
     generation: int
 
@@ -146,16 +153,10 @@ class Remark:
 
 
 Downward = Union[Bind, Start, Notice, SaveStacks, Stop, Ping, Leave]
-Upward = Union[Hello, Bound, Started, Exited, StacksSaved, Stopped, Pulse, Trouble, Remark]
+Upward = Union[Hello, Bound, Started, Exited, StoreDied, StacksSaved, Stopped, Pulse, Trouble, Remark]
 Message = Union[Downward, Upward]
 
-KINDS: dict[str, type[Message]] = {
-    kind.__name__: kind
-    for kind in (
-        *(Bind, Start, Notice, SaveStacks, Stop, Ping, Leave),
-        *(Hello, Bound, Started, Exited, StacksSaved, Stopped, Pulse, Trouble, Remark),
-    )
-}
+KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in (*get_args(Downward), *get_args(Upward))}
 
 
 def to_wire(message: Message) -> dict[str, Any]:
@@ -169,3 +170,11 @@ def from_wire(data: dict[str, Any]) -> Message:
     if kind is None:
         raise ValueError(f"unknown message {data.get('is')!r}")
     return decode(kind, fields)
+
+
+def upward(data: dict[str, Any]) -> Upward:
+    """What an agent may say; raises ValueError for anything else."""
+    message = from_wire(data)
+    if isinstance(message, get_args(Downward)):
+        raise ValueError(f"an agent does not say {type(message).__name__}")
+    return cast(Upward, message)

@@ -52,7 +52,7 @@ class NodeDir:
     def read_error(self, rank: int) -> ErrorRecord | None:
         try:
             return parse_error(json.loads(self.error(rank).read_bytes()))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
     def remove(self) -> None:
@@ -63,7 +63,10 @@ def parse_error(data: dict[str, Any]) -> ErrorRecord:
     """Our own record, or the one that torch's @record decorator leaves. Raises KeyError and TypeError."""
     if "type" in data:
         return ErrorRecord(
-            time=float(data["time"]), type=data["type"], message=data["message"], traceback=data["traceback"]
+            time=float(data["time"]),
+            type=str(data["type"]),
+            message=str(data["message"]),
+            traceback=str(data["traceback"]),
         )
     inner = data["message"]
     kind, _, message = str(inner["message"]).partition(": ")

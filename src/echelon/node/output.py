@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
+import termios
 from pathlib import Path
 
 LONGEST_LINE_BYTES = 1 << 16
@@ -32,11 +35,10 @@ class LineSplitter:
 
 
 class LogFile:
-    """Appends whole blocks; a full disk loses lines, counts them, and never stops the training."""
+    """Appends whole blocks; a full disk loses lines and never stops the training."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lost_bytes = 0
         self.problem: OSError | None = None
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
@@ -46,7 +48,6 @@ class LogFile:
             while view:
                 view = view[os.write(self._fd, view) :]
         except OSError as error:
-            self.lost_bytes += len(view)
             self.problem = error
 
     def close(self) -> None:
@@ -60,6 +61,7 @@ class RankOutput:
         os.set_blocking(read_fd, False)
         self.fd = read_fd
         self.lines = 0
+        self.ended = False
         self._tag = f"[{rank:>{width}}] ".encode()
         self._splitter = LineSplitter()
         self._rank_log = rank_log
@@ -69,15 +71,23 @@ class RankOutput:
         """False at its end. Stops after about `most` bytes, so that one rank cannot starve the others."""
         while most > 0:
             try:
-                data = os.read(self.fd, 1 << 16)
+                data = os.read(self.fd, min(most, 1 << 16))
             except BlockingIOError:
                 return True
             if not data:
+                self.ended = True  # closed by the rank, which may live on
                 return False
             most -= len(data)
             self._rank_log.write(data)
             self._tagged(self._splitter.feed(data))
         return True
+
+    def drain_what_is_there(self) -> None:
+        """Not more: a child that was left behind may go on writing for ever."""
+        waiting = array.array("i", [0])
+        fcntl.ioctl(self.fd, termios.FIONREAD, waiting)
+        if waiting[0]:
+            self.drain(most=waiting[0])
 
     @property
     def problem(self) -> OSError | None:

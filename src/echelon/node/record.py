@@ -25,7 +25,7 @@ class Record:
         self._run_dir = run_dir
         self._attempt = attempt
         self.attempt_dir = run_dir.attempt(attempt)
-        self._reserve = self.attempt_dir.path / ".reserve"
+        self._reserve = self.attempt_dir.reserve
         self._remarks: list[str] = []
         self._try("a reserve", lambda: self._reserve.write_bytes(bytes(RESERVE_BYTES)))
 
@@ -53,7 +53,7 @@ class Record:
         if outcome.fault is not None:
             fields["fault"] = outcome.fault.sentence
         if outcome.hint:
-            fields["hint"] = outcome.hint
+            fields["hint"] = outcome.hint.replace("{run}", self._run_dir.run_id)
         if self._remarks:
             fields["remarks"] = self._remarks[-10:]
         ending = outcome.ending.value

@@ -46,8 +46,22 @@ def recover(state: State, fault: Fault) -> Decision:
         return state, (report, *actions)
     state = replace(state, restarts_used=state.restarts_used + 1)
     report = ReportFault(state.generation, fault, left - 1)
-    state, actions = regather(replace(state, generation=state.generation + 1))
+    state, actions = regather(_fresh(state))
     return state, (report, *actions)
+
+
+def _fresh(state: State) -> State:
+    """The next generation knows nothing of what the last one did."""
+    return replace(
+        state,
+        generation=state.generation + 1,
+        members=(),
+        exits={},
+        fault=None,
+        step=None,
+        committed=None,
+        moved=False,
+    )
 
 
 def _refusal(state: State, fault: Fault, left: int) -> Outcome | None:

@@ -150,6 +150,12 @@ class NodeStopped:
 
 
 @dataclass(frozen=True)
+class StoreLost:
+    generation: int
+    host: str
+
+
+@dataclass(frozen=True)
 class PhaseTimedOut:
     phase: Phase
 
@@ -178,7 +184,7 @@ class Hopeless:
 
 Event = Union[
     AgentJoined, AgentLost, PortBound, RankExited, Progressed, RanksHung, StacksWritten, NodeStopped,
-    PhaseTimedOut, NoticeDue, TimeIsUp, CancelAsked, Hopeless,
+    StoreLost, PhaseTimedOut, NoticeDue, TimeIsUp, CancelAsked, Hopeless,
 ]  # fmt: skip
 
 

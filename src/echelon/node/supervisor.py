@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import secrets
 import select
 import signal
-import sys
 import time
-import traceback
-from pathlib import Path
 
+from echelon.errors import EnvironmentProblem
 from echelon.events import Kind
 from echelon.job import Job
-from echelon.node import kinship, lease, ports
 from echelon.node.agents import Agents
 from echelon.node.clock import Clock
 from echelon.node.decide import decide, opening
@@ -33,6 +29,7 @@ from echelon.node.messages import (
     Started,
     Stop,
     Stopped,
+    StoreDied,
     Trouble,
     Upward,
 )  # fmt: skip
@@ -66,64 +63,15 @@ from echelon.node.situation import (
     StartAgent,
     StartRanks,
     StopRanks,
+    StoreLost,
 )  # fmt: skip
-from echelon.node.wake import wake_on
 from echelon.node.watch import Watch
 from echelon.plan import Placement
-from echelon.run_dir import RunDir
 
 PING_SECONDS = 1.0
 PROGRESS_EVENT_SECONDS = 10.0
 WINDING_SECONDS = 30.0
-LEAVE_SECONDS = 5.0
-INTERNAL_ERROR = 70  # EX_SOFTWARE
-LEASE_HELD = 73  # EX_CANTCREAT
-ENVIRONMENT_PROBLEM = 3
-
-
-def main(run_path: Path, attempt: int, requeued: int) -> int:
-    """`requeued` counts how often this run was requeued since a person last started it."""
-    run_dir = RunDir(run_path)
-    job = run_dir.read_job()
-    try:
-        held = lease.take(run_dir.lease, attempt)
-    except lease.LeaseHeld as holder:
-        print(f"another supervisor of this run is alive ({holder}); leaving", file=sys.stderr)
-        return LEASE_HELD
-    kinship.adopt_orphans()
-    run_dir.attempt(attempt).path.mkdir(mode=0o700, exist_ok=True)
-    outcome = _supervise(job, run_dir, attempt, requeued)
-    if outcome.ending is Ending.REQUEUED:
-        os.close(held)
-        again = ("supervise", str(run_path), str(attempt + 1), str(requeued + 1))
-        os.execv(sys.executable, [sys.executable, sys.argv[0], *again])
-    return outcome.exit_code
-
-
-def _supervise(job: Job, run_dir: RunDir, attempt: int, requeued: int) -> Outcome:
-    record = Record(run_dir, attempt)
-    token = secrets.token_bytes(32)
-    run_dir.write(run_dir.token, token)
-    listener = ports.bind("127.0.0.1", None)
-    listener.listen(4096)
-    listener.setblocking(False)
-    agents = Agents(job=job, run_path=run_dir.path, attempt=attempt, token=token, listener=listener)
-    try:
-        rules = rules_of(job, requeued)
-        outcome = Supervisor(
-            job=job, run_id=run_dir.run_id, attempt=attempt, rules=rules, agents=agents, record=record
-        ).work()
-    except Exception:  # noqa: BLE001   the outermost function: nothing may be left running, whatever went wrong
-        text = traceback.format_exc()
-        record.remark(text)
-        reason = f"internal error: {text.strip().splitlines()[-1]}"
-        outcome = Outcome(ending=Ending.FAILED, exit_code=INTERNAL_ERROR, reason=reason)
-    finally:
-        agents.dismiss(LEAVE_SECONDS)
-        listener.close()
-        run_dir.token.unlink(missing_ok=True)
-    record.finish(outcome)
-    return outcome
+DUMPING_SECONDS = 10.0
 
 
 class Supervisor:
@@ -141,9 +89,8 @@ class Supervisor:
         self._next_progress_event = 0.0
         self._state, self._opening = opening(rules)
 
-    def work(self) -> Outcome:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        wake = wake_on(signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+    def work(self, wake: int) -> Outcome:
+        """Until there is an outcome. `wake` is where signals arrive."""
         resources = self._job.resources
         self._record.event(
             Kind.STARTED, pid=os.getpid(), nodes=resources.nodes, procs_per_node=resources.procs_per_node,
@@ -204,6 +151,8 @@ class Supervisor:
             case Exited():
                 self._watch.forget(message.exit.rank)
                 self._handle(RankExited(message.generation, message.exit))
+            case StoreDied():
+                self._handle(StoreLost(message.generation, self._host(node)))
             case StacksSaved():
                 self._handle(StacksWritten(message.generation, node))
             case Stopped():
@@ -239,7 +188,7 @@ class Supervisor:
         self._look_for_hangs(now)
         self._report_progress(now)
         if now >= self._next_ping:
-            self._next_ping = now + PING_SECONDS
+            self._next_ping = now + min(PING_SECONDS, self._job.policies.heartbeat.total_seconds() / 5)
             for node in self._agents.everyone():
                 self._agents.tell(node, Ping())
         self._agents.flush()
@@ -251,9 +200,10 @@ class Supervisor:
             case Phase.GATHERING | Phase.BINDING:
                 return policies.join_timeout.total_seconds()
             case Phase.WINDING:
-                return WINDING_SECONDS
+                left = self._clock.seconds_left(time.monotonic())
+                return WINDING_SECONDS if left == float("inf") else max(WINDING_SECONDS, left)
             case Phase.DUMPING:
-                return 10.0
+                return DUMPING_SECONDS
             case Phase.STOPPING:
                 return policies.grace.total_seconds() + 20.0
             case Phase.RUNNING | Phase.ENDED:
@@ -263,7 +213,8 @@ class Supervisor:
         timeout = self._job.policies.hang_timeout
         if timeout is None or self._state.phase is not Phase.RUNNING:
             return
-        sentence = self._watch.hang(now, timeout.total_seconds())
+        patience = self._job.policies.join_timeout.total_seconds()
+        sentence = self._watch.hang(now, timeout.total_seconds(), patience)
         if sentence is not None:
             self._handle(RanksHung(self._state.generation, sentence))
 
@@ -356,7 +307,7 @@ def rules_of(job: Job, requeued: int) -> Rules:
 def _trouble_outcome(host: str, trouble: Trouble) -> Outcome:
     return Outcome(
         ending=Ending.FAILED,
-        exit_code=ENVIRONMENT_PROBLEM,
+        exit_code=EnvironmentProblem.exit_code,
         reason=f"{trouble.what} (on {host}): {trouble.why}",
         hint=trouble.hint,
     )

@@ -6,6 +6,7 @@ parent either way: it alone signals them, reaps them, and adopts and ends whatev
 
 from __future__ import annotations
 
+import array
 import gc
 import importlib
 import json
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from echelon.exit_codes import CANNOT_EXECUTE, NOT_FOUND
 from echelon.job import Job, Script, ScriptKind
 from echelon.node import kinship, processes
 from echelon.node.as_main import run_as_main
@@ -33,12 +35,13 @@ BUILDS_DDP = re.compile(
 )
 MAX_ORDER_BYTES = 1 << 17
 SWEEP_SECONDS = 5.0
-CANNOT_EXECUTE = 126
-NOT_FOUND = 127
 
 
-def send_order(link: socket.socket, order: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-    socket.send_fds(link, [json.dumps(order).encode()], list(fds))
+def send_order(link: socket.socket, order: dict[str, Any], fds: tuple[int, ...] = (), *, wait: bool = False) -> None:
+    """Raises BlockingIOError where it would have to wait and may not."""
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    flags = 0 if wait else socket.MSG_DONTWAIT  # socket.send_fds drops its flags, hence sendmsg
+    link.sendmsg([json.dumps(order).encode()], rights, flags)
 
 
 def receive_order(link: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -50,9 +53,8 @@ def receive_order(link: socket.socket) -> tuple[dict[str, Any], list[int]] | Non
     return (json.loads(data), fds) if data else None
 
 
-def main(link_fd: int, run_path: Path, node_path: Path) -> None:
+def main(link_fd: int, parent: int, run_path: Path, node_path: Path) -> None:
     """In a forked rank this returns, or raises, as the user's script does."""
-    parent = os.getppid()
     kinship.die_with_parent(parent)
     job = RunDir(run_path).read_job()
     link = socket.socket(fileno=link_fd)
@@ -60,7 +62,7 @@ def main(link_fd: int, run_path: Path, node_path: Path) -> None:
     if job.warm:
         trouble = _import_torch(job)
         if trouble is not None:
-            send_order(link, {"is": "trouble", **trouble})
+            send_order(link, {"is": "trouble", **trouble}, wait=True)
     starter = Starter(link=link, job=job, node_dir=node_dir)
     order = starter.serve()
     if order is None:
@@ -73,11 +75,14 @@ def _import_torch(job: Job) -> dict[str, str] | None:
     try:
         for name in ("torch", "torch.distributed", *_what_the_script_will_want(job.script)):
             importlib.import_module(name)
-    except ImportError as error:
+    except Exception as error:  # noqa: BLE001  a broken install raises anything: OSError for a missing library
+        absent = isinstance(error, ModuleNotFoundError) and error.name == "torch"
         return {
-            "what": f"this Python has no torch: {job.python}",
+            "what": f"this Python has no torch: {job.python}"
+            if absent
+            else f"torch cannot be imported by {job.python}",
             "why": f"{type(error).__name__}: {error}",
-            "hint": "--python PATH names the one that has it; --cold starts ranks that need no torch",
+            "hint": "--python PATH names another one; --cold starts ranks that need no torch",
         }
     gc.collect()
     gc.freeze()  # the forked ranks share these pages as long as nobody writes to them
@@ -99,8 +104,10 @@ class Starter:
     link: socket.socket
     job: Job
     node_dir: NodeDir
-    ranks: dict[int, int] = field(default_factory=dict)
-    """Living ranks: pid by rank."""
+    ranks: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Living ranks: pid and generation by rank."""
+    store: int | None = None
+    """The pid of the rendezvous store, where this node has it."""
 
     def serve(self) -> dict[str, Any] | None:
         """Takes orders until the agent is gone; in a forked rank, returns the order that made it."""
@@ -140,7 +147,7 @@ class Starter:
 
     def _say(self, kind: str, **order: Any) -> None:
         try:
-            send_order(self.link, {"is": kind, **order})
+            send_order(self.link, {"is": kind, **order}, wait=True)  # the agent never waits for us, so we may
         except OSError:
             pass  # the agent is gone; the next receive says so
 
@@ -152,18 +159,20 @@ class Starter:
             _connect_output(output)
             return True
         os.close(output)
-        self.ranks[order["rank"]] = pid
+        self.ranks[order["rank"]] = (pid, order["generation"])
         self._say("started", rank=order["rank"], pid=pid, generation=order["generation"])
         return False
 
     def _fork_store(self, order: dict[str, Any], listener: int) -> bool:
         """The rendezvous store, in a process of its own: it outlives rank 0 and listens on one address only."""
         parent = os.getpid()
-        if os.fork() == 0:
+        pid = os.fork()
+        if pid == 0:
             self._leave_the_starter(parent)
             order["listener"] = listener
             return True
         os.close(listener)
+        self.store = pid
         return False
 
     def _leave_the_starter(self, parent: int) -> None:
@@ -175,8 +184,8 @@ class Starter:
 
     def _signal(self, ranks: list[int], signum: int, group: bool) -> None:
         for rank in ranks:
-            pid = self.ranks.get(rank)
-            if pid is not None:  # not yet reaped, so the number is still its own
+            if rank in self.ranks:  # not yet reaped, so the number is still its own
+                pid, _ = self.ranks[rank]
                 (processes.send_group_signal if group else processes.send_signal)(pid, signum)
 
     def _reap(self) -> None:
@@ -187,13 +196,20 @@ class Starter:
                 return
             if pid == 0:
                 return
-            for rank in [rank for rank, known in self.ranks.items() if known == pid]:
+            self._report(pid, os.waitstatus_to_exitcode(status))
+
+    def _report(self, pid: int, code: int) -> None:
+        if pid == self.store:
+            self.store = None
+            self._say("store_died")
+        for rank, (known, generation) in list(self.ranks.items()):
+            if known == pid:
                 del self.ranks[rank]
-                code = os.waitstatus_to_exitcode(status)
-                self._say("exited", rank=rank, pid=pid, code=code, time=time.time())
+                self._say("exited", rank=rank, generation=generation, code=code, time=time.time())
 
     def _sweep(self) -> None:
         """Ends every process that the ranks left behind; killing a parent hands us its children, so look again."""
+        self.store = None  # it ends here as it should
         deadline = time.monotonic() + SWEEP_SECONDS
         while time.monotonic() < deadline:
             processes.kill_descendants(os.getpid())

@@ -45,6 +45,7 @@ class Watch:
     started: float
     ranks: dict[int, RankWatch] = field(default_factory=dict)
     moved: bool = False
+    forgotten: bool = False
 
     def observe(self, now: float, samples: Iterable[Sample]) -> None:
         for sample in samples:
@@ -57,6 +58,7 @@ class Watch:
     def forget(self, rank: int) -> None:
         """A rank that has left can no longer hang."""
         self.ranks.pop(rank, None)
+        self.forgotten = True
 
     @property
     def step(self) -> int | None:
@@ -66,12 +68,15 @@ class Watch:
     def committed(self) -> int | None:
         return max((w.sample.committed for w in self.ranks.values() if w.sample.committed is not None), default=None)
 
-    def hang(self, now: float, timeout: float) -> str | None:
-        """The sentence that says who hangs, if anyone does.
+    def hang(self, now: float, timeout: float, patience: float = 0.0) -> str | None:
+        """The sentence that says who hangs, if anyone does. Until the first rank starts, `patience` counts as well.
 
         One idle rank is no hang while another works: it may wait at a barrier for it. A rank stopped by a
         signal is one, however busily the others wait.
         """
+        if not self.ranks and not self.forgotten:
+            limit = max(timeout, patience)
+            return f"no rank has started within {limit:g} s" if now - self.started >= limit else None
         last = max((watch.since for watch in self.ranks.values()), default=now)
         idle = bool(self.ranks) and now - last >= timeout
         frozen = [rank for rank, watch in sorted(self.ranks.items()) if watch.is_frozen(now, 0 if idle else timeout)]

@@ -32,11 +32,16 @@ def known_runs(environ: Mapping[str, str]) -> list[RunDir]:
     found: dict[str, Path] = {}
     index = index_folder(environ)
     for path in (*_entries(index), *_entries(runs_folder(environ))):
-        if (path / "run.json").exists():
+        if RunDir(path).exists():
             found.setdefault(path.name, path.resolve())
-        elif path.parent == index and path.is_symlink():
+        elif path.parent == index and _was_deleted(path):
             path.unlink(missing_ok=True)
     return [RunDir(path) for path in sorted(found.values(), key=_age_key)]
+
+
+def _was_deleted(link: Path) -> bool:
+    """Not merely out of reach: a file system that is not mounted just now takes the run's folder away with it."""
+    return link.is_symlink() and link.readlink().parent.is_dir() and not link.exists()
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -48,14 +53,14 @@ def _entries(folder: Path) -> list[Path]:
 
 def _age_key(path: Path) -> tuple[float, str]:
     try:
-        return (path / "run.json").stat().st_mtime, path.name
+        return RunDir(path).description.stat().st_mtime, path.name
     except OSError:
         return 0.0, path.name
 
 
 def find_run(word: str, environ: Mapping[str, str]) -> RunDir:
     """Raises ConfigError when nothing or more than one run matches."""
-    if "/" in word or (Path(word) / "run.json").exists():
+    if "/" in word or RunDir(Path(word)).exists():
         return RunDir(Path(word).resolve()).check_trusted()
     runs = known_runs(environ)
     matches = (

@@ -22,7 +22,7 @@ class Tail:
         except OSError:
             return b""
         if not to_the_end:
-            data = data[: data.rfind(b"\n") + 1]
+            data = data[: max(data.rfind(b"\n"), data.rfind(b"\r")) + 1]  # progress bars end in returns
         self._position += len(data)
         return data
 

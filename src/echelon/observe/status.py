@@ -36,6 +36,9 @@ class RunStatus:
     submitted: float | None = None
     ended: float | None = None
     fault: str | None = None
+    """What the run failed of."""
+    last_fault: str | None = None
+    """The newest fault, whether or not the run recovered from it."""
     hint: str | None = None
     remarks: tuple[str, ...] = ()
 
@@ -58,9 +61,11 @@ def status_of(run_dir: RunDir) -> RunStatus:
 
 
 def _status(run_dir: RunDir, job: dict[str, Any], answer: JobStatus | None) -> RunStatus:
-    alive = answer is not None or is_held(run_dir.lease)
+    alive = (answer is not None and not answer.state.ended) or is_held(run_dir.lease)
     events = list(read_events(run_dir.events))  # after the question: an end in between is then seen
     told = tell(events, alive=alive)
+    if told.get("hint"):
+        told["hint"] = told["hint"].replace("{run}", run_dir.run_id)
     resources = job.get("resources", {})
     return RunStatus(
         run_id=run_dir.run_id,
@@ -81,7 +86,7 @@ def tell(events: Sequence[Event], *, alive: bool) -> dict[str, Any]:
     if not alive and not told["state"].ended:
         told["state"] = JobState.LOST
         told["reason"] = "its supervisor is gone and left no exit code"
-        told["hint"] = "echelon resume starts its next attempt"
+        told["hint"] = "echelon resume {run} starts its next attempt; job.out in its folder has its last words"
     return told
 
 
@@ -107,7 +112,7 @@ def _progress(told: dict[str, Any], event: Event) -> None:
 
 
 def _fault(told: dict[str, Any], event: Event) -> None:
-    told["fault"] = event.fields.get("fault")
+    told["last_fault"] = event.fields.get("fault")
 
 
 def _requeued(told: dict[str, Any], event: Event) -> None:
@@ -116,15 +121,19 @@ def _requeued(told: dict[str, Any], event: Event) -> None:
 
 def _finished(told: dict[str, Any], event: Event) -> None:
     told.update(
-        state=ENDINGS.get(event.fields.get("outcome", ""), JobState.FAILED),
+        state=ENDINGS.get(str(event.fields.get("outcome")), JobState.FAILED),
         exit_code=event.fields.get("exit_code"),
-        reason=event.fields.get("reason", ""),
+        reason=str(event.fields.get("reason", "")),
         hint=event.fields.get("hint"),
         ended=event.time,
-        remarks=tuple(event.fields.get("remarks", ())),
+        remarks=tuple(map(str, _listed(event.fields.get("remarks")))),
     )
     if event.fields.get("fault"):
         told["fault"] = event.fields["fault"]
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 _TELLERS = {

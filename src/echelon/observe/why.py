@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from echelon.observe.status import RunStatus, read_verdict
 from echelon.run_dir import RunDir
+from echelon.states import JobState
 
 
 def verdict_of(run_dir: RunDir, status: RunStatus) -> str:
@@ -12,14 +13,23 @@ def verdict_of(run_dir: RunDir, status: RunStatus) -> str:
     lines = [f"{status.run_id} {status.state.value.lower()}: {_headline(status)}"]
     if verdict is not None and status.fault:
         lines += _details(verdict)
-    stacks = sorted(run_dir.attempt(status.attempt).path.glob("*.stacks"))
+    if status.state is JobState.LOST:
+        lines += [f"  | {line}" for line in _last_words(run_dir)]
+    stacks = run_dir.attempt(status.attempt).all_stacks()
     if stacks:
         lines.append(f"  stacks  {stacks[0].parent}/rank-*.stacks")
     if status.fault and status.reason:
         lines.append(f"  end     {status.reason}")
     if status.hint:
-        lines.append(f"  try     {status.hint.replace('RUN', status.run_id)}")
+        lines.append(f"  try     {status.hint}")
     return "\n".join(lines)
+
+
+def _last_words(run_dir: RunDir) -> list[str]:
+    try:
+        return run_dir.job_output.read_text(errors="replace").splitlines()[-5:]
+    except OSError:
+        return []
 
 
 def _headline(status: RunStatus) -> str:

@@ -11,7 +11,7 @@ from echelon.states import JobStatus
 
 
 class Scheduler(Protocol):
-    def render(self, job: Job, run_dir: RunDir, attempt: int) -> str:
+    def render(self, job: Job, run_dir: RunDir) -> str:
         """The exact job script. Touches nothing."""
 
     def submit(self, run_dir: RunDir, environ: Mapping[str, str]) -> str:

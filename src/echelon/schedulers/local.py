@@ -6,21 +6,22 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 
-from echelon.command import Command
+from echelon.command import Command, typed
 from echelon.errors import SchedulerError
 from echelon.job import Job
 from echelon.node.processes import start_time
+from echelon.node.wake import SUPERVISOR_SIGNALS
 from echelon.registry import member
 from echelon.run_dir import RunDir
 from echelon.states import JobState, JobStatus
 
 
-def render(job: Job, run_dir: RunDir, attempt: int) -> str:
-    launch: Command = member("launcher", job.launcher).launch(job, run_dir.path, attempt)
+def render(job: Job, run_dir: RunDir) -> str:
+    launch: Command = member("launcher", job.launcher).launch(job, run_dir.path)
     inside: Command = member("environment", job.environment).enter(launch, job)
     lines = (
         "#!/bin/sh",
-        f"# {job.name}: nodes rehearsed on this machine: {job.resources.nodes}, ranks on each: {job.resources.procs_per_node}",
+        f"# {job.name}: {job.resources.nodes} rehearsed nodes, {job.resources.procs_per_node} ranks on each",
         f"{Command(argv=('cd', job.cwd)).shell_lines()[0]} || exit",
         *inside.shell_lines(replace_shell=True),
     )
@@ -32,6 +33,7 @@ def submit(run_dir: RunDir, environ: Mapping[str, str]) -> str:
     import subprocess  # not for render: it must stay quick
 
     output = os.open(run_dir.job_output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SUPERVISOR_SIGNALS)  # they wait until somebody listens
     try:
         process = subprocess.Popen(
             ["/bin/sh", str(run_dir.job_script)],
@@ -44,8 +46,17 @@ def submit(run_dir: RunDir, environ: Mapping[str, str]) -> str:
     except OSError as error:
         raise SchedulerError("cannot start the job script", origin=str(run_dir.job_script), why=str(error)) from error
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(output)
-    return f"{process.pid} {start_time(process.pid)}"
+    started = start_time(process.pid)
+    if started is None:
+        raise SchedulerError(
+            "the job script ended at once",
+            origin=str(run_dir.job_script),
+            why=run_dir.job_output.read_text(errors="replace")[-2000:].strip() or f"exit code {process.wait()}",
+            hint=typed(("sh", str(run_dir.job_script))),
+        )
+    return f"{process.pid} {started}"
 
 
 def query(run_dirs: Sequence[RunDir]) -> list[JobStatus | None]:
@@ -66,7 +77,7 @@ def cancel(run_dir: RunDir) -> bool:
 def _pid(run_dir: RunDir) -> int | None:
     """The supervisor, if it lives: the pid alone may belong to someone else by now."""
     try:
-        pid, started = run_dir.native_id.read_text().split()
+        pid, started = map(int, run_dir.native_id.read_text().split())
     except (OSError, ValueError):
         return None
-    return int(pid) if str(start_time(int(pid))) == started else None
+    return pid if start_time(pid) == started else None

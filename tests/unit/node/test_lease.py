@@ -21,12 +21,12 @@ def test_a_lease_nobody_took_is_not_held(path):
 
 @pytest.fixture
 def holder(path):
-    """Another process that holds the lease for attempt 3."""
+    """Another process that holds the lease."""
     code = f"""
 import time
 from pathlib import Path
 from echelon.node import lease
-lease.take(Path({str(path)!r}), 3)
+lease.take(Path({str(path)!r}))
 print("taken", flush=True)
 time.sleep(600)
 """
@@ -38,28 +38,28 @@ time.sleep(600)
 
 
 def test_a_second_taker_is_told_who_holds_it(path, holder):
-    with pytest.raises(lease.LeaseHeld, match=f"attempt 3 pid {holder.pid}"):
-        lease.take(path, 4)
+    with pytest.raises(lease.LeaseHeld, match=f"pid {holder.pid}"):
+        lease.take(path)
 
 
 def test_a_refused_taker_leaves_it_as_it_was(path, holder):
     before = path.read_bytes()
     with pytest.raises(lease.LeaseHeld):
-        lease.take(path, 4)
+        lease.take(path)
     assert path.read_bytes() == before
     assert lease.is_held(path)
 
 
 def test_the_next_taker_writes_its_own_name_over_the_last(path):
-    os.close(lease.take(path, 1_000_000))
-    os.close(lease.take(path, 1))
-    assert path.read_text() == f"attempt 1 pid {os.getpid()}\n"
+    os.close(lease.take(path))
+    os.close(lease.take(path))
+    assert path.read_text() == f"pid {os.getpid()}\n"
 
 
 def test_looking_does_not_take_it(path):
-    os.close(lease.take(path, 0))
+    os.close(lease.take(path))
     lease.is_held(path)
-    os.close(lease.take(path, 1))
+    os.close(lease.take(path))
 
 
 def test_a_holder_that_was_killed_holds_nothing(path, holder):
@@ -70,5 +70,5 @@ def test_a_holder_that_was_killed_holds_nothing(path, holder):
 
 
 def test_the_file_is_private(path):
-    os.close(lease.take(path, 0))
+    os.close(lease.take(path))
     assert path.stat().st_mode & 0o777 == 0o600

@@ -28,6 +28,7 @@ EXAMPLES = (
     Exited(generation=1, exit=EXIT),
     Exited(generation=1, exit=Exit(rank=0, host="gpu7", code=0, time=1.0)),
     messages.StacksSaved(generation=1),
+    messages.StoreDied(generation=1),
     messages.Stopped(generation=1),
     Pulse(generation=1, samples=(Sample(rank=0, lines=1, cpu_seconds=0.5, stopped=False, step=3, committed=2),)),
     Pulse(generation=1),

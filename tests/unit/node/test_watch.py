@@ -18,8 +18,16 @@ def watched(*looks, start=100.0):
     return watch
 
 
-def test_without_a_word_from_any_rank_nobody_hangs():
-    assert Watch(started=0.0).hang(1e9, 1.0) is None
+def test_ranks_that_never_start_hang_when_both_timeout_and_patience_are_over():
+    assert Watch(started=0.0).hang(59.0, 1.0, 60.0) is None
+    assert Watch(started=0.0).hang(60.0, 1.0, 60.0) == "no rank has started within 60 s"
+    assert Watch(started=0.0).hang(60.0, 90.0, 60.0) is None
+
+
+def test_when_all_ranks_have_left_nobody_hangs():
+    watch = watched([sample(0)])
+    watch.forget(0)
+    assert watch.hang(1e9, 1.0) is None
 
 
 def test_ranks_that_do_nothing_hang_once_the_timeout_is_over():

@@ -28,5 +28,5 @@ NASTY = Job(
 
 @pytest.mark.parametrize(("job", "name"), [(PLAIN, "local.sh"), (NASTY, "local-nasty.sh")])
 def test_the_script_is_the_golden_one(job, name):
-    rendered = local.render(job, RunDir(Path("/home/ada/gpt/runs/gpt-20260115-101500-7f3a")), 0)
+    rendered = local.render(job, RunDir(Path("/home/ada/gpt/runs/gpt-20260115-101500-7f3a")))
     assert rendered == (GOLDEN / name).read_text()
