@@ -28,7 +28,9 @@ class Fault:
 
     @property
     def exit_code(self) -> int:
-        return 1 if self.exit is None else shell_code(self.exit.code)
+        if self.exit is None or (self.exit.error is not None and self.exit.code < 0):
+            return 1  # it raised first, and was ended on its way out
+        return shell_code(self.exit.code)
 
 
 def shell_code(code: int) -> int:

@@ -8,11 +8,12 @@ from datetime import timedelta
 import pytest
 
 from echelon.errors import ConfigError, EnvironmentProblem
+from echelon.node.faults import ECHOES
 from echelon.runtime import meeting as meetings
-from echelon.runtime.meeting import Meeting, file_of, leave, meeting_point, polls
+from echelon.runtime.meeting import Meeting, await_key, file_of, leave, meeting_point, polls
 from echelon.runtime.rank import Rank
 from echelon.runtime.rendezvous import check_in, host_of, missing_error, slurm_hosts
-from echelon.runtime.world import device_index
+from echelon.runtime.world import device_index, failure_told
 
 
 class Memory:
@@ -203,3 +204,21 @@ def test_a_task_with_one_gpu_uses_it_and_others_use_their_own(visible, local_ran
 def test_a_rank_without_a_gpu_is_told(visible, local_rank):
     with pytest.raises(EnvironmentProblem, match=f"local rank {local_rank} has no GPU: {visible}"):
         device_index(visible, local_rank)
+
+
+def test_what_a_rank_says_of_anothers_failure_is_known_as_an_echo():
+    failure = failure_told(b'{"rank": 0, "error": "LookupError: no such dataset"}')
+    assert failure.what == "LookupError: no such dataset"
+    assert ECHOES.search(str(failure))
+    assert failure_told(b"done") is None
+
+
+def test_so_is_the_loss_of_a_store():
+    class Lost(Memory):
+        def check(self, _):
+            raise RuntimeError("failed to recv, got 0 bytes\nframe #0: somewhere")
+
+    with pytest.raises(EnvironmentProblem, match="the store at n1:5 is gone") as caught:
+        await_key(Meeting(store=Lost(), place="n1:5"), "first/1")
+    assert ECHOES.search(str(caught.value))
+    assert "frame" not in str(caught.value)
