@@ -140,5 +140,5 @@ def echelon(tmp_path):
         for pid, _ in left:
             os.kill(pid, signal.SIGKILL)
         pytest.fail(f"left running: {left}")
-    assert list(tool.tmp.iterdir()) == [], "left in the temporary folder"
+    assert list(tool.tmp.glob("echelon-*")) == [], "left in the temporary folder"
     assert list(tool.folder.glob("runs/*/token")) == [], "a token outlived its attempt"
