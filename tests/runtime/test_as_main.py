@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from conftest import SCRIPTS
 
 WAYS = pytest.mark.parametrize(

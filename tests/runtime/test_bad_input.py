@@ -7,6 +7,7 @@ import subprocess
 import venv
 
 import pytest
+
 from conftest import SCRIPTS
 
 STEPS = SCRIPTS / "steps.py"
