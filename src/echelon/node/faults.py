@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from echelon.node.messages import Exit
 
+OUR_SIGNALS = (-signal.SIGTERM, -signal.SIGKILL)
+
 # What ranks say when a peer has gone: a consequence, never the cause.
 ECHOES = re.compile(
     r"Connection (closed|reset|refused)|Broken pipe|remote process exited|DistNetworkError|DistBackendError"
@@ -28,8 +30,8 @@ class Fault:
 
     @property
     def exit_code(self) -> int:
-        if self.exit is None or (self.exit.error is not None and self.exit.code < 0):
-            return 1  # it raised first, and was ended on its way out
+        if self.exit is None or (self.exit.error is not None and self.exit.code in OUR_SIGNALS):
+            return 1  # it raised first, and we ended it on its way out
         return shell_code(self.exit.code)
 
 

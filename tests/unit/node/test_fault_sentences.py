@@ -1,5 +1,7 @@
 """The first failure by time is the cause; what the others say about it is an echo."""
 
+import signal
+
 import pytest
 
 from echelon.node.faults import (
@@ -139,3 +141,10 @@ def test_the_output_line_is_the_place_where_no_steps_are_reported():
 
 def test_without_an_exception_there_is_nothing_to_compare():
     assert signature_of(left(code=-9, step=4)) is None
+
+
+@pytest.mark.parametrize(("code", "shown"), [(1, 1), (-signal.SIGTERM, 1), (-signal.SIGKILL, 1), (-signal.SIGINT, 130)])
+def test_a_rank_that_raised_and_was_ended_by_us_failed_of_its_exception(code, shown):
+    error = ErrorRecord(time=1.0, type="ValueError", message="no", traceback="")
+    exit = Exit(rank=0, host="n0", code=code, time=2.0, error=error)
+    assert fault_of([exit]).exit_code == shown
