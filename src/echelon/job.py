@@ -12,7 +12,7 @@ SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 SECRET_ENDINGS = ("_PWD", "_PASS", "_AUTH", "_DSN", "PASSPHRASE")
 NOT_SECRET = frozenset({"TOKENIZERS_PARALLELISM"})
 MASK = "********"
-PASSWORD_IN_URL = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
+ADDRESS_LOGIN = r"(://[^/\s:@]*:)[^/\s@]+@"
 
 
 class ScriptKind(str, enum.Enum):
@@ -95,6 +95,6 @@ def looks_secret(name: str) -> bool:
 def masked(environ: Mapping[str, str]) -> dict[str, str]:
     """What may be written down: secrets by name are hidden whole, passwords in addresses by themselves."""
     return {
-        name: MASK if looks_secret(name) else PASSWORD_IN_URL.sub(rf"\1{MASK}@", value)
+        name: MASK if looks_secret(name) else re.sub(ADDRESS_LOGIN, rf"\1{MASK}@", value)
         for name, value in environ.items()
     }

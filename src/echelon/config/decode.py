@@ -17,8 +17,8 @@ from echelon.errors import ConfigError
 from echelon.job import Job, Policies, Resources, Script, ScriptKind, looks_secret
 from echelon.plan import parse_ports
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 OFF = ("off", "none", "never")
 
 
@@ -119,7 +119,7 @@ def _variables(_: Option, value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
         raise ValueError("it must be a table of variables: [set]")
     for name, text in value.items():
-        if not VARIABLE.fullmatch(name):
+        if not re.fullmatch(VARIABLE, name):
             raise ValueError(f"{name!r} is no name for a variable")
         if not isinstance(text, (str, int, float)) or "\0" in str(text):
             raise ValueError(f"the value of {name} must be text")
@@ -165,7 +165,7 @@ def secrets_of(settings: Settings) -> dict[str, str]:
 
 def _name(settings: Settings, script: Script) -> str:
     given = settings.get("name")
-    if given is not None and not NAME.fullmatch(given):
+    if given is not None and not re.fullmatch(NAME, given):
         raise ConfigError(
             f"{given!r} cannot be the name of a run",
             origin=settings.origin("name"),
