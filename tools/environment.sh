@@ -1,5 +1,5 @@
 # Sourced by the other tools: makes ./.venv with the CPU build of torch, once, and says what it does.
-# ECHELON_VENV names another folder for it.
+# VENV names another folder for it.
 
 say() { printf '== %s\n' "$*"; }
 
@@ -29,7 +29,7 @@ apt_install() {
 # make_environment EXTRAS: ./.venv with torch, echelon and the named extras (none, or dev).
 make_environment() {
   root=$(cd "$(dirname "$0")/.." && pwd)
-  venv=${ECHELON_VENV:-$root/.venv}
+  venv=${VENV:-$root/.venv}
   command -v python3 >/dev/null || apt_install python3 || die "no python3 here" "install Python 3.10 or later"
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "echelon needs Python 3.10 or later" "python3 --version"
   if ! [ -x "$venv/bin/pip" ]; then

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import errno
+import fcntl
 import json
 import os
 import time
@@ -53,6 +54,7 @@ def append_event(path: Path, kind: Kind, attempt: int, **fields: Any) -> None:
     line = Event(kind=kind, time=time.time(), attempt=attempt, fields=fields).line() + "\n"
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        fcntl.flock(fd, fcntl.LOCK_EX)  # or the look at the last byte could fall into another writer's line
         size = os.fstat(fd).st_size
         torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
         data = (("\n" if torn else "") + line).encode()
