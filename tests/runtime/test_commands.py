@@ -198,7 +198,6 @@ def test_a_cancel_at_any_moment_of_the_start_is_a_cancel(echelon, delay):
 def test_of_two_resumes_at_once_one_wins_and_can_be_cancelled(echelon):
     run = echelon.submit("--cold", STEPS, "--steps", "1")
     run.wait()
-    (run.path / "go").touch()
     both = [echelon.start("resume", "--detach", run.id) for _ in range(4)]
     codes = sorted(process.wait(60) for process in both)
     for process in both:
