@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from echelon.errors import ConfigError
 from echelon.job import Job
@@ -14,6 +13,7 @@ from echelon.schedulers.batch import pause
 from echelon.schedulers.slurm_queue import (
     JOB_ID,
     UNKNOWN_JOB,
+    element_id,
     number_and_cluster,
     parse_job_id,
     parse_sacct,
@@ -23,22 +23,17 @@ from echelon.schedulers.slurm_queue import (
     scontrol_argv,
     squeue_argv,
     tool_argv,
+    with_exit_code,
 )
-from echelon.schedulers.slurm_script import OURS, render
+from echelon.schedulers.slurm_script import ARRAY_INDEX, OURS, render
+from echelon.schedulers.slurm_words import OUT_OF_REACH, REMEDIES
 from echelon.states import JobStatus
 
-__all__ = ("STARTS_HERE", "cancel", "fit", "pause", "query", "render", "submit", "summary")
+__all__ = ("ARRAY_INDEX", "STARTS_HERE", "cancel", "element_id", "fit", "pause", "query", "render", "submit", "summary")
 
 STARTS_HERE = False
 
-TOOLS = batch.Tools(
-    label="Slurm",
-    out_of_reach=(
-        "Unable to contact slurm controller", "Socket timed out", "Connection refused", "Connection timed out",
-        "Zero Bytes were transmitted", "Slurm backup controller in standby", "Resource temporarily unavailable",
-        "temporarily unable to accept job",
-    ),
-)  # fmt: skip
+TOOLS = batch.Tools(label="Slurm", out_of_reach=OUT_OF_REACH, remedies=REMEDIES)
 
 LEAKED = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "PMI_", "PMI2_", "PMIX_", "OMPI_COMM_WORLD_")
 KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT"})  # whom to talk to, and as whom
@@ -69,8 +64,14 @@ def fit(wishes: Wishes, environ: Mapping[str, str]) -> Fit:
 
 def summary(job: Job, native_id: str) -> str:
     number, cluster = number_and_cluster(native_id)
-    where = f" of {cluster}" if cluster else ""
-    return f"Slurm job {number}{where}" + (f" in {job.booking.partition}" if job.booking.partition else "")
+    if job.booking.array is not None:
+        number = f"{number.partition('_')[0]}_[{job.booking.array}]"
+    parts = (
+        f"Slurm job {number}",
+        cluster and f"of {cluster}",
+        job.booking.partition and f"in {job.booking.partition}",
+    )
+    return " ".join(filter(None, parts))
 
 
 def submit(run_dir: RunDir, environ: Mapping[str, str]) -> str:
@@ -126,7 +127,7 @@ def _ends(known: Mapping[str, JobStatus | None], cluster: str | None) -> dict[st
     for number, status in over.items():
         if status is not None:
             details = told.get(number) or parse_scontrol(_shown(number, cluster))
-            told[number] = replace(status, exit_code=details.exit_code if details else status.exit_code)
+            told[number] = with_exit_code(status, details.exit_code if details else None)
     return told
 
 

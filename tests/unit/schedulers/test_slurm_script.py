@@ -1,5 +1,6 @@
 """The job script of `--on slurm`: files to be read in diffs, and values that try to break out of their line."""
 
+import os
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -98,7 +99,7 @@ def as_sbatch_reads(line):
     return [*words, "".join(word)] if started else words
 
 
-one_line = st.text(st.characters(codec=None)).filter(lambda text: not any(ord(c) < 32 or ord(c) == 127 for c in text))
+one_line = st.binary().map(os.fsdecode).filter(lambda text: not any(ord(c) < 32 or ord(c) == 127 for c in text))
 nasty = st.text(" \"'\\#$`;%:=,-a", min_size=1)
 
 
