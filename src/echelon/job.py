@@ -81,6 +81,8 @@ class Job:
     environment: str = "bare"
     cold: bool = False
     ports: str | None = None
+    interface: str | None = None
+    """The network that the nodes meet on, where it is not to be found by routes."""
 
     @property
     def warm(self) -> bool:
