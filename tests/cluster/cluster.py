@@ -169,19 +169,22 @@ class Cluster:
             self.nodes[name].wait_ready()
 
     def power_off(self, name: str) -> None:
+        """As if the plug were pulled: no dying process says goodbye to its peers."""
+        self._link("set", f"p-{name}", "down")
         self.nodes[name].power_off()
+        self._link("delete", f"p-{name}")
 
     def cut(self, name: str) -> None:
         """Takes the node off the network; it runs on, alone."""
-        self._link(name, "down")
+        self._link("set", f"p-{name}", "down")
         self.cut_off.add(name)
 
     def heal(self, name: str) -> None:
-        self._link(name, "up")
+        self._link("set", f"p-{name}", "up")
         self.cut_off.discard(name)
 
-    def _link(self, name: str, state: str) -> None:
-        argv = ["nsenter", f"--target={self._switch.pid}", "--net", "ip", "link", "set", f"p-{name}", state]
+    def _link(self, *words: str) -> None:
+        argv = ["nsenter", f"--target={self._switch.pid}", "--net", "ip", "link", *words]
         subprocess.run(argv, check=True, env={"PATH": SYSTEM_PATH})
 
     def restore(self) -> None:

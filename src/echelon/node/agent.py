@@ -76,7 +76,7 @@ def main(*, run_path: Path, attempt: int, node: int, host: str, source: str, sup
         try:
             agent.choose_network()
             run_dir.write(attempt_dir.node_env(host), shown(environ))
-            cut_off = agent.work()
+            is_orphan = agent.work()
         except (OSError, EchelonError) as error:  # a full disk, a folder that was removed: say so before leaving
             hint = "mend that, then echelon resume {run}"
             agent.say(Trouble(what="the agent cannot go on", why=str(error), hint=hint))
@@ -85,7 +85,7 @@ def main(*, run_path: Path, attempt: int, node: int, host: str, source: str, sup
         if crew is not None:
             crew.close(STARTER_SECONDS)
         node_dir.remove()
-    if cut_off:
+    if is_orphan:
         requeue_without_supervisor(job, attempt_dir, os.environ)
     return 0
 
@@ -135,7 +135,7 @@ class Agent:
             self._crew.remark(", ".join(f"{name}={value}" for name, value in chosen.items()))
 
     def work(self) -> bool:
-        """Until the supervisor says leave or hangs up; true if it just fell silent."""
+        """Until the supervisor says leave; true if it is gone, or cannot be heard, and never said so."""
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a notice comes over the channel
         wake = wake_on(signal.SIGTERM, signal.SIGINT)
         next_pulse = 0.0
@@ -150,7 +150,7 @@ class Agent:
             if self._crew.link.fileno() in readable:
                 self._hear_starter()
             if self._channel.fileno() in readable and not self._hear_supervisor():
-                return False
+                return True
             if now - self._heard > heartbeat * FENCE:
                 return True  # cut off: whoever still reaches the supervisor goes on without us
             if now >= next_pulse:

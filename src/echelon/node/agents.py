@@ -12,7 +12,7 @@ from pathlib import Path
 from echelon.job import Job
 from echelon.node.channel import Channel, ChannelClosed, Doorman
 from echelon.node.hosts import Hosts
-from echelon.node.messages import Downward, Hello, Upward, to_wire, upward
+from echelon.node.messages import Downward, Hello, Leave, Upward, to_wire, upward
 from echelon.node.situation import Loss
 
 HANDSHAKE_SECONDS = 10.0
@@ -163,6 +163,7 @@ class Agents:
         if agent is None:
             return
         if agent.channel is not None:
+            agent.channel.send(to_wire(Leave()))
             agent.channel.close()
         self.hosts.end(agent.process, agent.node_dir)
 

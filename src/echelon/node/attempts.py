@@ -32,16 +32,20 @@ def main(run_path: Path) -> int:
     wake = wake_on(*SUPERVISOR_SIGNALS)  # a signal between two attempts waits in it
     run_dir = RunDir(run_path)
     try:
-        lease.take(run_dir.lease, _patience(os.environ))
+        held = lease.take(run_dir.lease, _patience(os.environ))
     except lease.LeaseHeld as holder:
         print(f"another supervisor of this run is alive ({holder}); this one leaves", file=sys.stderr)
         return exit_codes.LEASE_HELD
     kinship.adopt_orphans()
     requeued = requeues_so_far(run_dir)
     while True:
-        outcome, again = _one_attempt(run_dir, run_dir.claimed_attempt(), requeued, wake)
-        if not again:
+        attempt = run_dir.claimed_attempt()
+        outcome, hosts = _one_attempt(run_dir, attempt, requeued, wake)
+        if hosts is None:
             return outcome.exit_code
+        if not hosts.requeues_here:
+            os.close(held)  # the next attempt may come before we are through
+            return _requeue(hosts, outcome, run_dir, attempt)
         requeued += outcome.counts
 
 
@@ -59,8 +63,8 @@ def requeues_so_far(run_dir: RunDir) -> int:
     return count
 
 
-def _one_attempt(run_dir: RunDir, attempt: int, requeued: int, wake: int) -> tuple[Outcome, bool]:
-    """How it ended, and whether this process starts the next one. Nothing is left running and the end is recorded."""
+def _one_attempt(run_dir: RunDir, attempt: int, requeued: int, wake: int) -> tuple[Outcome, Hosts | None]:
+    """How it ended, recorded, with nothing left running; and the hosts, if they are to be asked for the next one."""
     run_dir.attempt(attempt).path.mkdir(mode=0o700, exist_ok=True)
     record = Record(run_dir, attempt)
     hosts = None
@@ -78,17 +82,18 @@ def _one_attempt(run_dir: RunDir, attempt: int, requeued: int, wake: int) -> tup
     if outcome.ending is Ending.CANCELLED and hosts is not None and _was_taken_back(hosts):
         reason = "the scheduler put the job back into its queue"
         outcome = Outcome(ending=Ending.REQUEUED, exit_code=exit_codes.REQUEUE, reason=reason, counts=False)
-        record.finish(outcome)
-        return outcome, False
+        hosts = None
     record.finish(outcome)
-    if outcome.ending is not Ending.REQUEUED or hosts is None:
-        return outcome, False
+    return outcome, hosts if outcome.ending is Ending.REQUEUED else None
+
+
+def _requeue(hosts: Hosts, outcome: Outcome, run_dir: RunDir, attempt: int) -> int:
     try:
-        return outcome, hosts.requeue(outcome.lost_hosts)
+        hosts.requeue(outcome.lost_hosts)
     except SchedulerError as error:
         outcome = _failure(error)
-        record.finish(outcome)
-        return outcome, False
+        Record(run_dir, attempt).finish(outcome)
+    return outcome.exit_code
 
 
 def _failure(error: EchelonError) -> Outcome:

@@ -36,6 +36,10 @@ class Clock:
             self.over = True
             yield TimeIsUp()
 
+    def is_near(self, now: float, early: float) -> bool:
+        """Whether the notice is due by itself within so many seconds."""
+        return self.end_at is not None and not self.noticed and now >= self.end_at - self.lead - early
+
     def next(self) -> float:
         if self.end_at is None or self.over:
             return float("inf")

@@ -136,10 +136,11 @@ class Supervisor:
     # What is heard
 
     def _hear_signals(self, wake: int) -> None:
+        now = time.monotonic()
         for signum in os.read(wake, 4096):
             if signum in (signal.SIGTERM, signal.SIGINT):
                 self._handle(CancelAsked(signum))
-            elif signum == signal.SIGUSR1:
+            elif signum == signal.SIGUSR1 and not self._clock.is_near(now, self._agents.hosts.early_seconds):
                 self._handle(NoticeDue())
 
     def _hear(self, node: int, message: Upward) -> None:
@@ -195,6 +196,8 @@ class Supervisor:
             self._question, self._doubted = None, set()
             if doubted:
                 self._handle(Hopeless(_cut_off([self._host(node) for node in sorted(doubted)], str(problem))))
+            for node in doubted:
+                self._handle(AgentLost(node, Loss.HOST))
         else:
             if standing is None:
                 return

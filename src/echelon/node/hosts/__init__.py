@@ -47,6 +47,10 @@ class Question(Protocol):
 class Hosts(Protocol):
     comes_back: bool
     """Whether a host that fell silent can be given an agent again: so for rehearsed ones, not for real ones."""
+    early_seconds: float
+    """How much too early the scheduler's own notice may come; ours comes on the second."""
+    requeues_here: bool
+    """Whether the next attempt is for this process to start."""
     all: Sequence[Host]
 
     def listen_address(self) -> str:
@@ -64,11 +68,8 @@ class Hosts(Protocol):
     def ask(self) -> Question | None:
         """Asks the scheduler how this attempt stands; None where there is nobody to ask."""
 
-    def requeue(self, lost: Sequence[str]) -> bool:
-        """After an attempt that is to be followed by another: true if this process is to start it, at once.
-
-        `lost` are hosts that fell silent, not to be used again. Raises SchedulerError.
-        """
+    def requeue(self, lost: Sequence[str]) -> None:
+        """Has the scheduler start another attempt, without the hosts that were lost; raises SchedulerError."""
 
 
 def hosts_of(job: Job, run_path: Path, environ: Mapping[str, str]) -> Hosts:

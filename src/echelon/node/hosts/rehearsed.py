@@ -25,6 +25,8 @@ def hosts(job: Job, run_path: Path, environ: Mapping[str, str]) -> Rehearsed:  #
 
 class Rehearsed:
     comes_back = True
+    early_seconds = 0.0
+    requeues_here = True
 
     def __init__(self, job: Job, environ: Mapping[str, str]) -> None:
         self._job = job
@@ -79,8 +81,8 @@ class Rehearsed:
     def ask(self) -> Question | None:
         return None
 
-    def requeue(self, lost: Sequence[str]) -> bool:  # noqa: ARG002  a rehearsed host comes back
-        return True
+    def requeue(self, lost: Sequence[str]) -> None:
+        """Not asked for: the next attempt starts here."""
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from echelon.errors import EnvironmentProblem, SchedulerError
 from echelon.job import Job
 from echelon.node.hosts import Host, Question, Unreachable
-from echelon.node.hosts.slurm_tools import JobQuestion, ask
+from echelon.node.hosts.slurm_tools import JobQuestion, ask, parse_standing
 from echelon.node.interfaces import own_address
 from echelon.run_dir import RunDir
 from echelon.runtime import slurm_step
@@ -71,6 +71,7 @@ def srun_argv(job: Job, host: str, cpus: int | None, argv: Sequence[str]) -> lis
 
 class SlurmHosts:
     comes_back = False
+    early_seconds = 65.0  # it looks every 30 s, and adds a margin
 
     def __init__(self, job: Job, run_dir: RunDir, environ: Mapping[str, str]) -> None:
         self._job = job
@@ -79,6 +80,7 @@ class SlurmHosts:
         self._cpus = environ
         self._id = environ.get("SLURM_JOB_ID", "")
         self._restarts = int(environ.get("SLURM_RESTART_COUNT") or 0)
+        self.requeues_here = job.scheduler == "allocation"
         self._leaving: list[tuple[subprocess.Popen[bytes], float]] = []
         self.all = [Host(name=name) for name in names_of(job, environ)]
 
@@ -111,9 +113,7 @@ class SlurmHosts:
 
     # Requeueing
 
-    def requeue(self, lost: Sequence[str]) -> bool:
-        if self._job.scheduler == "allocation":
-            return True
+    def requeue(self, lost: Sequence[str]) -> None:
         deadline = time.monotonic() + REQUEUE_PATIENCE_SECONDS
         pause = 1.0
         while True:
@@ -125,12 +125,17 @@ class SlurmHosts:
                         "Slurm cannot be reached, so the job is not requeued", why=str(error)
                     ) from None
             else:
-                return False
+                return
             time.sleep(pause)
             pause = min(pause * 2, 30.0)
 
     def _put_back(self, lost: Sequence[str]) -> None:
+        """Unless somebody did it before us: then it is the next attempt that would be put back."""
         try:
+            if parse_standing(
+                ask(["scontrol", "show", "job", self._id, "-o"], self._environ), self._restarts
+            ).taken_back:
+                return
             ask(["scontrol", "requeue", self._id], self._environ)
         except subprocess.CalledProcessError as refusal:
             self._submit_successor(lost, refusal.stderr.strip())
