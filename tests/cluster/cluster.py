@@ -36,7 +36,12 @@ def missing() -> str | None:
     if os.geteuid() != 0:
         return "a cluster of namespaces needs root"
     absent = [program for program in PROGRAMS if not shutil.which(program, path=SYSTEM_PATH)]
-    return f"not installed: {', '.join(absent)}" if absent else None
+    if absent:
+        return f"not installed: {', '.join(absent)}"
+    attempt = subprocess.run(
+        ["unshare", "--net", "--mount", "--pid", "--fork", "true"], check=False, capture_output=True
+    )
+    return f"root may not make namespaces here: {attempt.stderr.decode().strip()}" if attempt.returncode else None
 
 
 class Cluster:
@@ -200,7 +205,7 @@ class Cluster:
         wait_for(lambda: not self.nodes["ctl"].called("slurmctld"), "slurmctld to end")
 
     def start_controller(self) -> None:
-        self.run("ctl", ["/usr/sbin/slurmctld", "-i", "-L", "/run/log/ctl.slurmctld.log"], user="root")
+        self.run("ctl", ["slurmctld", "-i", "-L", "/run/log/ctl.slurmctld.log"], user="root")
         ping = ["scontrol", "ping"]
         wait_for(lambda: self.run("ctl", ping, check=False).returncode == 0, "slurmctld to answer")
         self.nodes["ctl"].own |= {process.pid for process in self.nodes["ctl"].called("slurmctld")}
@@ -250,7 +255,7 @@ class Cluster:
     def environ(self, user: str = USER) -> dict[str, str]:
         """What a login gives: nothing of the caller's, but the Python of the tests first on PATH."""
         home = str(self.home) if user == USER else "/root"
-        path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+        path = f"{Path(sys.executable).parent}:{'/usr/local/bin:/usr/bin:/bin' if user == USER else SYSTEM_PATH}"
         kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
         return {
             "HOME": home,
@@ -314,3 +319,7 @@ class Cluster:
     def debris(self) -> dict[str, list[Path]]:
         """By node, what lies in its own temporary folders and was not there when it came up."""
         return {name: found for name, node in self.nodes.items() if (found := node.debris())}
+
+    def remove_debris(self) -> None:
+        for name, paths in self.debris().items():
+            self.run(name, ["rm", "-rf", *paths], user="root")
