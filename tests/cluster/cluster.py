@@ -200,22 +200,26 @@ class Cluster:
 
     def stop_controller(self) -> None:
         """Ends slurmctld, which saves what it knows; the login node stays, and so do the jobs."""
-        for process in self.nodes["ctl"].called("slurmctld"):
+        for process in self._controller():
             os.kill(process.pid, signal.SIGTERM)
-        wait_for(lambda: not self.nodes["ctl"].called("slurmctld"), "slurmctld to end")
+        wait_for(lambda: not self._controller(), "slurmctld to end")
 
     def start_controller(self) -> None:
         self.run("ctl", ["slurmctld", "-i", "-L", "/run/log/ctl.slurmctld.log"], user="root")
         ping = ["scontrol", "ping"]
         wait_for(lambda: self.run("ctl", ping, check=False).returncode == 0, "slurmctld to answer")
-        self.nodes["ctl"].own |= {process.pid for process in self.nodes["ctl"].called("slurmctld")}
+        self.nodes["ctl"].own |= {process.pid for process in self._controller()}
+
+    def _controller(self) -> list[Process]:
+        """slurmctld and the helper that it forks, which is called so and otherwise."""
+        return self.nodes["ctl"].called("slurmctld", "slurmscriptd")
 
     def restore(self) -> None:
         """Every node on, plugged in and taken back by Slurm, whatever a test did to them."""
         for name in sorted(self.cut_off):
             self.heal(name)
         self.boot(*(name for name, node in self.nodes.items() if not node.is_on))
-        if self.names and not self.nodes["ctl"].called("slurmctld"):
+        if self.names and not self._controller():
             self.start_controller()
         for name, state in self.states().items():
             if state.startswith("down"):  # by itself Slurm asks again only after up to a minute

@@ -20,9 +20,10 @@ class Folder:
     def __init__(self) -> None:
         """Makes it, and removes those of clusters whose makers were killed."""
         remove_abandoned()
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=PLACE))
-        self._lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR)
+        hidden = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=PLACE))
+        self._lock = os.open(hidden / "lock", os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.path = hidden.rename(hidden.with_name(hidden.name[1:]))  # nobody sees it without its lock
         self.path.chmod(0o755)
         self.etc, self.logs, self.state = (self.path / name for name in ("etc", "log", "state"))
         self.shared = self.path / "shared"  # nodes see it at the same place
@@ -105,7 +106,7 @@ def remove_abandoned() -> None:
         try:
             lock = os.open(folder / "lock", os.O_RDWR)
         except OSError:
-            continue  # being made, or being removed
+            continue  # being removed
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster import UID, Cluster
+from folder import remove_abandoned
 from node import SYSTEM_PATH, wait_for
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -131,15 +132,17 @@ import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from cluster import Cluster
 cluster = Cluster(nodes=1).up()
-print(*(p.pid for name in cluster.nodes for p in cluster.processes(name)), flush=True)
+print(cluster.shared, *(p.pid for name in cluster.nodes for p in cluster.processes(name)), flush=True)
 sys.stdin.read()
 """
     maker = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with maker:
-        pids = maker.stdout.readline().split()
+        shared, *pids = maker.stdout.readline().split()
         maker.kill()
     assert pids
     wait_for(lambda: not any(is_alive(pid) for pid in pids), f"{pids} to end")
+    remove_abandoned()
+    assert not Path(shared).exists()
 
 
 def is_alive(pid):
