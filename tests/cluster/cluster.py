@@ -10,24 +10,24 @@ made the cluster, the cluster ends with it. Needs root, and Debian's slurm and m
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from node import SYSTEM_PATH, ClusterError, Daemon, Node, OnNode, Plan, Process, end, wait_for
+import conf
+import daemons
+from folder import UID, USER, Folder
+from node import SYSTEM_PATH, ClusterError, Node, OnNode, Plan, Process, end, wait_for
 from reach import Bind, Cover, python_folders, reach
-from slurm_conf import STATE, slurm_files
 
-USER, UID = "alice", 5001
 PROJECT = Path(__file__).resolve().parents[2]
-PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "nsenter", "unshare", "setpriv")
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "nsenter", "unshare", "setpriv", "sshd", "ssh-keygen")
 OWN_FOLDERS = {Path("/tmp"): "1777", Path("/var/tmp"): "1777", Path("/run"): "755"}
-SECRETS = ("shadow*", "gshadow*", "ssh_host_*", "private", "munge.key")
 SWITCH = "ip link set lo up && ip link add br0 type bridge && ip link set br0 up && echo ready && exec sleep infinity"
 
 
@@ -36,17 +36,38 @@ def missing() -> str | None:
     if os.geteuid() != 0:
         return "a cluster of namespaces needs root"
     absent = [program for program in PROGRAMS if not shutil.which(program, path=SYSTEM_PATH)]
-    return f"not installed: {', '.join(absent)}" if absent else None
+    if absent:
+        return f"not installed: {', '.join(absent)}"
+    attempt = subprocess.run(
+        ["unshare", "--net", "--mount", "--pid", "--fork", "true"], check=False, capture_output=True
+    )
+    return f"root may not make namespaces here: {attempt.stderr.decode().strip()}" if attempt.returncode else None
 
 
 class Cluster:
-    def __init__(self, nodes: int = 4, *, cpus: int = 8, gpus: int = 4, extra_conf: str = "") -> None:
-        """`extra_conf` is added to slurm.conf. Nothing happens before `up`."""
+    def __init__(
+        self,
+        nodes: int = 4,
+        *,
+        ssh_hosts: int = 0,
+        cpus: int = 8,
+        gpus: int = 4,
+        accounting: bool = False,
+        extra_conf: str = "",
+    ) -> None:
+        """Compute nodes n1, n2, ...; h1, h2, ... are no part of Slurm: they have sshd, and homes and disks of their own.
+
+        Without compute nodes there is no Slurm. `extra_conf` is added to slurm.conf. Nothing happens before `up`.
+        """
         self.names = [f"n{i + 1}" for i in range(nodes)]
-        self.cpus, self.gpus, self.extra_conf = cpus, gpus, extra_conf
-        self.addresses = {name: f"10.77.0.{10 + i}" for i, name in enumerate(["ctl", *self.names])}
+        self.hosts = [f"h{i + 1}" for i in range(ssh_hosts)]
+        self.cpus, self.gpus, self.accounting, self.extra_conf = cpus, gpus, accounting, extra_conf
+        self.addresses = {"ctl": "10.77.0.10"}
+        self.addresses |= {name: f"10.77.0.{11 + i}" for i, name in enumerate(self.names)}
+        self.addresses |= {name: f"10.77.0.{101 + i}" for i, name in enumerate(self.hosts)}
         self.nodes: dict[str, Node] = {}
         self.cut_off: set[str] = set()
+        self._folder: Folder | None = None
         self._switch: subprocess.Popen | None = None
 
     def __enter__(self):
@@ -58,15 +79,16 @@ class Cluster:
     # Up and down
 
     def up(self) -> Cluster:
+        """Call it from a thread that lives as long as the cluster shall: the kernel ends the nodes with it."""
         reason = missing()
         if reason:
             raise ClusterError(reason)
         try:
-            self._make_folders()
+            self._make_folder()
             self._start_switch()
-            self.nodes = {name: Node(self._plan(name), self.logs) for name in self.addresses}
-            self._boot("ctl")
-            self._boot(*self.names)
+            self.nodes = {name: Node(self._plan(name), self._folder.logs) for name in self.addresses}
+            self.boot("ctl")
+            self.boot(*self.names, *self.hosts)
             self.wait_idle()
             self._check_python()
         except BaseException:
@@ -80,48 +102,33 @@ class Cluster:
         if self._switch:
             self._switch.kill()
             self._switch.communicate()
-        self.nodes, self._switch = {}, None
-        if hasattr(self, "folder"):
-            shutil.rmtree(self.folder, ignore_errors=True)
-            os.close(self._lock)
-            del self.folder
+        if self._folder:
+            self._folder.remove()
+        self.nodes, self._switch, self._folder = {}, None, None
 
-    def _make_folders(self) -> None:
-        _remove_abandoned()
-        self.folder = Path(tempfile.mkdtemp(prefix="echelon-cluster-", dir="/var/tmp"))
-        self._lock = os.open(self.folder / "lock", os.O_CREAT | os.O_RDWR)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self.folder.chmod(0o755)
-        self.logs, self.shared = self.folder / "log", self.folder / "shared"
-        self.home = self.shared / "home" / USER
-        for path in (self.logs, self.home, self.folder / "state"):
-            path.mkdir(parents=True)
-        os.chown(self.home, UID, UID)
-        shutil.chown(self.folder / "state", "slurm", "slurm")
-        self._make_etc()
-        (self.folder / "munge.key").write_bytes(os.urandom(128))
-        (self.folder / "munge.key").chmod(0o400)
+    @property
+    def home(self) -> Path:
+        """The user's, on all nodes of the cluster; the same path is another folder on each ssh host."""
+        return self._folder.home
 
-    def _make_etc(self) -> None:
-        """A copy as a whole: a file that is bound alone comes loose when somebody replaces it on the machine."""
-        etc = self.folder / "etc"
-        ignore = shutil.ignore_patterns(*SECRETS)
-        shutil.copytree("/etc", etc, symlinks=True, ignore=ignore, ignore_dangling_symlinks=True)
-        etc.chmod(0o755)
-        hosts = [f"{address} {name}" for name, address in self.addresses.items()]
-        for name, text in {"hosts": "\n".join(["127.0.0.1 localhost", *hosts, ""]), "resolv.conf": ""}.items():
-            (etc / name).unlink(missing_ok=True)
-            (etc / name).write_text(text)
-        with (etc / "passwd").open("a") as passwd, (etc / "group").open("a") as group:
-            passwd.write(f"{USER}:*:{UID}:{UID}::{self.home}:/bin/bash\n")
-            group.write(f"{USER}:*:{UID}:\n")
-        shutil.rmtree(etc / "slurm", ignore_errors=True)
-        (etc / "slurm").mkdir()
-        files = slurm_files(
-            addresses=self.addresses, cpus=self.cpus, gpus=self.gpus, accounting=False, extra=self.extra_conf
-        )
-        for name, text in files.items():
-            (etc / "slurm" / name).write_text(text)
+    @property
+    def shared(self) -> Path:
+        return self._folder.shared
+
+    def home_of(self, host: str) -> Path:
+        """Where the home of an ssh host lies on the machine."""
+        return self._folder.private_home(host)
+
+    def _make_folder(self) -> None:
+        self._folder = Folder()
+        slurm = {name: address for name, address in self.addresses.items() if name not in self.hosts}
+        extra = self.extra_conf + (conf.ACCOUNTING if self.accounting else "")
+        files = conf.slurm_files(addresses=slurm, cpus=self.cpus, gpus=self.gpus, extra=extra)
+        if self.accounting:
+            files |= {"slurm/slurmdbd.conf": conf.SLURMDBD, "slurm/accounts.sql": conf.ACCOUNTS}
+        self._folder.write_etc(self.addresses, {**files, "ssh/sshd_config": conf.SSHD})
+        for host in self.hosts:
+            self._folder.make_ssh_host(host)
 
     def _start_switch(self) -> None:
         argv = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "sh", "-c", SWITCH]
@@ -133,65 +140,91 @@ class Cluster:
             raise ClusterError(f"the switch did not come up: {said.decode()}")
 
     def _plan(self, name: str) -> Plan:
-        folders = [*python_folders(), PROJECT, self.shared]
-        mounts: list[Cover | Bind] = [*reach(folders, OWN_FOLDERS), Bind(str(self.folder / "etc"), "/etc")]
-        mounts += [Bind(str(self.logs), "/run/log"), Cover("/run/munge", "755")]
-        mounts.append(Bind(str(self.folder / "munge.key"), "/run/munge.key"))
         if name == "ctl":
-            mounts.append(Bind(str(self.folder / "state"), STATE))
-            slurm = Daemon(["slurmctld", "-D", "-i"], "/run/log/ctl.slurmctld.log", 6817)
-        else:
-            slurm = Daemon(["slurmd", "-D"], f"/run/log/{name}.slurmd.log", 6818)
-        gpus = 0 if name == "ctl" else self.gpus
-        return Plan(name, self.addresses[name], mounts, gpus, [self._munged(name), slurm])
+            accounting = daemons.accounting() if self.accounting else []
+            return self._slurm_plan(name, [*accounting, daemons.slurmctld()] if self.names else [])
+        if name in self.hosts:
+            return self._host_plan(name)
+        return self._slurm_plan(name, [daemons.slurmd()], self.gpus)
 
-    def _munged(self, name: str) -> Daemon:
-        files = {"key": "/run/munge.key", "socket": "/run/munge/munge.socket.2", "pid": "/run/munged.pid"}
-        files["seed"] = "/run/munged.seed"
-        options = [f"--{kind if kind == 'socket' else f'{kind}-file'}={path}" for kind, path in files.items()]
-        return Daemon(["munged", "--foreground", "--force", *options], f"/run/log/{name}.munged.log", files["socket"])
+    def _slurm_plan(self, name: str, programs: list[daemons.Daemon], gpus: int = 0) -> Plan:
+        mounts = self._mounts(self.shared)
+        mounts += [Cover("/run/munge", "755"), Bind(str(self._folder.munge_key), daemons.MUNGE_KEY)]
+        if name == "ctl":
+            mounts += [Bind(str(self._folder.state), daemons.STATE), Cover("/run/mysqld", "1777")]
+        return Plan(name, self.addresses[name], mounts, gpus, [daemons.munged(), *programs])
+
+    def _host_plan(self, name: str) -> Plan:
+        mounts = [*self._mounts(), Bind(str(self.home_of(name)), str(self.home)), Cover("/run/sshd", "755")]
+        mounts.append(Bind(str(self._folder.host_key(name)), daemons.HOST_KEY))
+        return Plan(name, self.addresses[name], mounts, self.gpus, [daemons.sshd()])
+
+    def _mounts(self, *folders: Path) -> list[Cover | Bind]:
+        """What every node has: its own temporary folders and /etc, and a Python that its user can reach."""
+        own = reach([*python_folders(), PROJECT, *folders], OWN_FOLDERS)
+        return [*own, Bind(str(self._folder.etc), "/etc"), Bind(str(self._folder.logs), "/run/log")]
 
     def _check_python(self) -> None:
-        result = self.run("n1", [sys.executable, "-c", "import echelon"], check=False)
+        result = self.run("ctl", [sys.executable, "-c", "import echelon"], check=False)
         if result.returncode != 0:
-            raise ClusterError(f"{USER} cannot run {sys.executable} with echelon on n1\n{result.stderr}")
+            raise ClusterError(f"{USER} cannot run {sys.executable} with echelon on a node\n{result.stderr}")
 
     # What happens to nodes
 
     def boot(self, *names: str) -> None:
         """Powers nodes on and returns when their daemons answer; `wait_idle` waits until Slurm has them again."""
-        self._boot(*names)
-
-    def _boot(self, *names: str) -> None:
         for name in names:
             self.nodes[name].start(self._switch.pid)
         for name in names:
             self.nodes[name].wait_ready()
 
     def power_off(self, name: str) -> None:
-        """As if the plug were pulled: no dying process says goodbye to its peers."""
-        self._link("set", f"p-{name}", "down")
+        """As if the plug were pulled: no process on it says goodbye to its peers."""
+        self._at_switch("set", f"p-{name}", "down")
         self.nodes[name].power_off()
-        self._link("delete", f"p-{name}")
+        self.cut_off.discard(name)
+        # the kernel takes the cable away with the node, but in its own time; a boot must not meet the old one
+        self._at_switch("delete", f"p-{name}", check=False, stderr=subprocess.DEVNULL)
 
     def cut(self, name: str) -> None:
         """Takes the node off the network; it runs on, alone."""
-        self._link("set", f"p-{name}", "down")
+        self._at_switch("set", f"p-{name}", "down")
         self.cut_off.add(name)
 
     def heal(self, name: str) -> None:
-        self._link("set", f"p-{name}", "up")
+        self._at_switch("set", f"p-{name}", "up")
         self.cut_off.discard(name)
 
-    def _link(self, *words: str) -> None:
+    def _at_switch(self, *words: str, check: bool = True, **options) -> None:
         argv = ["nsenter", f"--target={self._switch.pid}", "--net", "ip", "link", *words]
-        subprocess.run(argv, check=True, env={"PATH": SYSTEM_PATH})
+        subprocess.run(argv, check=check, env={"PATH": SYSTEM_PATH}, **options)
+
+    def stop_controller(self) -> None:
+        """Ends slurmctld, which saves what it knows; the login node stays, and so do the jobs."""
+        for process in self._controller():
+            os.kill(process.pid, signal.SIGTERM)
+        wait_for(lambda: not self._controller(), "slurmctld to end")
+
+    def start_controller(self) -> None:
+        self.run("ctl", ["slurmctld", "-i", "-L", "/run/log/ctl.slurmctld.log"], user="root")
+        ping = ["scontrol", "ping"]
+        wait_for(lambda: self.run("ctl", ping, check=False).returncode == 0, "slurmctld to answer")
+        self.nodes["ctl"].own |= {process.pid for process in self._controller()}
+
+    def _controller(self) -> list[Process]:
+        """slurmctld and the helper that it forks, which is called so and otherwise."""
+        return self.nodes["ctl"].called("slurmctld", "slurmscriptd")
 
     def restore(self) -> None:
-        """Every node on, plugged in and known to Slurm as working, whatever a test did to them."""
+        """Every node on, plugged in and taken back by Slurm, whatever a test did to them."""
         for name in sorted(self.cut_off):
             self.heal(name)
         self.boot(*(name for name, node in self.nodes.items() if not node.is_on))
+        if self.names and not self._controller():
+            self.start_controller()
+        for name, state in self.states().items():
+            if state.startswith("down"):  # by itself Slurm asks again only after up to a minute
+                self.run("ctl", ["scontrol", "update", f"nodename={name}", "state=resume"], user="root")
 
     # Commands
 
@@ -227,7 +260,7 @@ class Cluster:
     def environ(self, user: str = USER) -> dict[str, str]:
         """What a login gives: nothing of the caller's, but the Python of the tests first on PATH."""
         home = str(self.home) if user == USER else "/root"
-        path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+        path = f"{Path(sys.executable).parent}:{'/usr/local/bin:/usr/bin:/bin' if user == USER else SYSTEM_PATH}"
         kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
         return {
             "HOME": home,
@@ -249,6 +282,8 @@ class Cluster:
 
     def states(self) -> dict[str, str]:
         """Each compute node's state as sinfo spells it: idle, mixed, allocated, down*, ..."""
+        if not self.names:
+            return {}
         result = self.run("ctl", ["sinfo", "-h", "-N", "-p", "main", "-o", "%N %T"], user="root", check=False)
         return dict(line.split() for line in result.stdout.splitlines())
 
@@ -267,7 +302,7 @@ class Cluster:
 
     def jobs(self) -> list[str]:
         """The ids of all jobs that are not over."""
-        return self.run("ctl", ["squeue", "-h", "-o", "%A"], user="root").stdout.split()
+        return self.run("ctl", ["squeue", "-h", "-o", "%A"], user="root").stdout.split() if self.names else []
 
     def cancel_all(self) -> None:
         if jobs := self.jobs():
@@ -290,18 +325,6 @@ class Cluster:
         """By node, what lies in its own temporary folders and was not there when it came up."""
         return {name: found for name, node in self.nodes.items() if (found := node.debris())}
 
-
-def _remove_abandoned() -> None:
-    """Folders of clusters whose makers were killed: nobody holds their locks any more."""
-    for folder in Path("/var/tmp").glob("echelon-cluster-*"):
-        try:
-            lock = os.open(folder / "lock", os.O_RDWR)
-        except OSError:
-            continue  # being made, or being removed
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:
-            pass
-        finally:
-            os.close(lock)
+    def remove_debris(self) -> None:
+        for name, paths in self.debris().items():
+            self.run(name, ["rm", "-rf", *paths], user="root")

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from daemons import Daemon
 from reach import Bind, Cover
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -28,13 +29,6 @@ class Process(NamedTuple):
     pid: int  # as the machine counts, so that a test can signal it
     command: str
     mark: str | None  # its TEST_MARK variable
-
-
-@dataclass(frozen=True)
-class Daemon:
-    argv: list[str]
-    log: str  # as the node sees it
-    answers: str | int  # the path of a socket, or a TCP port
 
 
 @dataclass(frozen=True)
@@ -77,24 +71,24 @@ class Node:
         network = os.open(f"/proc/{switch}/ns/net", os.O_RDONLY)
         apart = ["unshare", "--net", "--uts", "--mount", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
         init = [sys.executable, "-I", "-S", str(Path(__file__).with_name("node_init.py"))]
-        argv = ["setpriv", "--pdeathsig", "KILL", *apart, *init, self.plan.as_json(ready=ready, switch=network)]
         with (self.logs / f"{self.name}.init.log").open("ab") as log:
             self._holder = subprocess.Popen(
-                argv,
+                ["setpriv", "--pdeathsig", "KILL", *apart, *init],
                 env={"PATH": SYSTEM_PATH, "LANG": "C.UTF-8"},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 pass_fds=[ready, network],
                 start_new_session=True,
                 cwd="/",
             )
+        with self._holder.stdin as plan:
+            plan.write(self.plan.as_json(ready=ready, switch=network).encode())
         os.close(ready)
         os.close(network)
 
     def wait_ready(self) -> None:
         heard = bool(select.select([self._ready], [], [], DEADLINE_SECONDS)[0]) and os.read(self._ready, 64)
-        os.close(self._ready)
         if heard != b"ready\n":
             self.power_off()
             raise ClusterError(f"node {self.name} did not come up\n{self.log_tails()}")
@@ -103,18 +97,20 @@ class Node:
         self.furniture = set(self._lying_about())
 
     def _first_child(self) -> int:
+        """The first process of the node, as the machine counts; 0 before there is one."""
         holder = self._holder.pid
-        return int(Path(f"/proc/{holder}/task/{holder}/children").read_text().split()[0])
+        children = Path(f"/proc/{holder}/task/{holder}/children").read_text().split()
+        return int(children[0]) if children else 0
 
     def power_off(self) -> None:
         """At once, with everything on it: the kernel ends a pid namespace together with its first process."""
         if self._holder is None:
             return
-        if self._init:
-            os.kill(self._init, signal.SIGKILL)  # its parent, the holder, sees it end and follows
-        else:
-            self._holder.kill()
+        if self._holder.poll() is None:
+            # the holder sees its child end and follows; without one it is still on its way there
+            os.kill(self._first_child() or self._holder.pid, signal.SIGKILL)
         self._holder.wait()
+        os.close(self._ready)
         self._holder, self._init = None, 0
 
     def entry(self, *, user: str, cwd: Path) -> list[str]:
@@ -130,6 +126,10 @@ class Node:
         world = _pid_namespace(self._init)
         pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
         return [found for pid in pids if _pid_namespace(pid) == world and (found := _look_at(pid))]
+
+    def called(self, *words: str) -> list[Process]:
+        """Those whose command line contains one of the words."""
+        return [process for process in self.processes() if any(word in process.command for word in words)]
 
     def leftovers(self) -> list[Process]:
         return [process for process in self.processes() if process.pid not in self.own]

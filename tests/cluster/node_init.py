@@ -1,7 +1,7 @@
 """The first process of a node: gives it a view of its own of the machine, starts its daemons, then only reaps.
 
-Runs inside the node's fresh namespaces. Its one argument is the plan of the node, as JSON. It inherits two open files:
-`ready`, a pipe on which it says that everything answers, and `switch`, the network namespace to plug itself into.
+Runs inside the node's fresh namespaces. The plan of the node comes on stdin, as JSON. Two open files are
+inherited: `ready`, a pipe on which to say that everything answers, and `switch`, the network namespace to plug into.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    plan = json.loads(sys.argv[1])
+    plan = json.load(sys.stdin)
     socket.sethostname(plan["name"])
     mount("sysfs", "/sys", "sysfs")  # so that /sys/class/net shows this node's network
     lay_out(plan["mounts"])
     lay_out_devices(plan["gpus"])
     plug_in(plan)
     for daemon in plan["daemons"]:
-        start(daemon)
+        start(daemon, f"/run/log/{plan['name']}")
     os.write(plan["ready"], b"ready\n")
     os.close(plan["ready"])
     reap()
@@ -109,18 +109,22 @@ def call(argv: list[str], **options) -> None:
     subprocess.run(argv, check=True, stdin=subprocess.DEVNULL, **options)
 
 
-def start(daemon: dict) -> None:
-    """Starts one daemon in the foreground, as our child, and waits until it answers."""
-    with Path(daemon["log"]).open("ab") as log:
-        process = subprocess.Popen(
-            daemon["argv"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
+def start(daemon: dict, logs: str) -> None:
+    """Starts one daemon in the foreground, as our child, and waits until it answers; or one command, and its end."""
+    program = Path(daemon["argv"][0]).name
+    with Path(f"{logs}.{program}.log").open("ab") as log:
+        options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "start_new_session": True}
+        process = subprocess.Popen(daemon["argv"], **options)
+    if daemon["answers"] is None:
+        if process.wait(timeout=DEADLINE_SECONDS) != 0:
+            sys.exit(f"{program} left with exit code {process.returncode}")
+        return
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not answers(daemon["answers"]):
         if process.poll() is not None:
-            sys.exit(f"{daemon['argv'][0]} left with exit code {process.returncode}, see {daemon['log']}")
+            sys.exit(f"{program} left with exit code {process.returncode}")
         if time.monotonic() > deadline:
-            sys.exit(f"{daemon['argv'][0]} did not answer within {DEADLINE_SECONDS} s, see {daemon['log']}")
+            sys.exit(f"{program} did not answer within {DEADLINE_SECONDS} s")
         time.sleep(0.01)
 
 

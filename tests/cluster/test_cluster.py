@@ -1,13 +1,16 @@
 """The cluster itself: what the other tests take for granted about it."""
 
+import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from cluster import UID, Cluster
-from node import wait_for
+from folder import remove_abandoned
+from node import SYSTEM_PATH, wait_for
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -72,24 +75,29 @@ def test_a_job_of_a_higher_partition_takes_the_place_of_a_lower_one(cluster, fol
     cluster.run("ctl", ["scancel", low])
 
 
-def test_a_node_that_loses_its_power_is_down_until_it_boots(cluster):
+def test_nodes_without_power_or_link_are_down_until_they_are_back(cluster):
     asleep = cluster.popen("n2", ["sleep", "600"])
     cluster.power_off("n2")
     assert asleep.wait(timeout=10) != 0
     asleep.communicate()
     assert cluster.processes("n2") == []
-    cluster.wait_state("n2", "down")
-    cluster.boot("n2")
-    cluster.wait_idle()
-    assert cluster.run("ctl", ["srun", "-w", "n2", "hostname"]).stdout.strip() == "n2"
-
-
-def test_a_node_without_its_link_runs_on_alone(cluster):
     cluster.cut("n3")
     assert "NO-CARRIER" in cluster.run("n3", ["ip", "link", "show", "eth0"]).stdout
+    cluster.wait_state("n2", "down")
     cluster.wait_state("n3", "down")
-    cluster.heal("n3")
+    cluster.restore()
     cluster.wait_idle()
+    assert sorted(cluster.run("ctl", ["srun", "-w", "n2,n3", "hostname"]).stdout.split()) == ["n2", "n3"]
+
+
+def test_a_controller_that_comes_back_still_knows_its_jobs(cluster, folder):
+    job = sbatch(cluster, folder, wrap="sleep 600")
+    wait_for(lambda: "n1" in cluster.leftovers(), "the job to run")
+    cluster.stop_controller()
+    assert "Unable to contact slurm controller" in cluster.run("ctl", ["squeue"], check=False).stderr
+    cluster.start_controller()
+    assert cluster.jobs() == [job]
+    cluster.run("ctl", ["scancel", job])
 
 
 def test_signals_reach_the_command_itself(cluster):
@@ -112,7 +120,61 @@ def test_nothing_is_left_of_a_cluster(cluster):
     with Cluster(nodes=1, gpus=1) as other:
         asleep = other.popen("n1", ["sleep", "600"])
         pids = [p.pid for name in other.nodes for p in other.processes(name)]
-        folder = other.folder
+        folder = other.shared
     asleep.communicate(timeout=10)
     assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
     assert not folder.exists()
+
+
+def test_a_killed_maker_takes_its_cluster_along():
+    program = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from cluster import Cluster
+cluster = Cluster(nodes=1).up()
+print(cluster.shared, *(p.pid for name in cluster.nodes for p in cluster.processes(name)), flush=True)
+sys.stdin.read()
+"""
+    maker = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with maker:
+        shared, *pids = maker.stdout.readline().split()
+        maker.kill()
+    assert pids
+    wait_for(lambda: not any(is_alive(pid) for pid in pids), f"{pids} to end")
+    remove_abandoned()
+    assert not Path(shared).exists()
+
+
+def is_alive(pid):
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_an_ssh_host_shares_nothing_with_the_others(cluster):
+    ssh = ["ssh", "-o", "BatchMode=yes"]
+    cluster.run("ctl", [*ssh, "h1", "touch ~/mine /tmp/mine"])
+    assert cluster.run("ctl", [*ssh, "h1", "hostname; ls ~"]).stdout.split() == ["h1", "mine"]
+    assert cluster.run("ctl", [*ssh, "h2", "hostname; ls ~ /tmp"]).stdout.split()[:1] == ["h2"]
+    assert (cluster.home_of("h1") / "mine").exists()
+    assert not (cluster.home / "mine").exists()
+    assert not (cluster.home_of("h2") / "mine").exists()
+    python = cluster.run("ctl", [*ssh, "h1", f"rm ~/mine /tmp/mine; {sys.executable} -c 'import click; print(1 + 1)'"])
+    assert python.stdout == "2\n"
+
+
+@pytest.mark.skipif(not shutil.which("slurmdbd", path=SYSTEM_PATH), reason="slurmdbd is not installed")
+def test_with_accounting_sacct_knows_a_job_that_is_over():
+    with Cluster(nodes=1, accounting=True) as other:
+        other.run("ctl", ["sbatch", "--wait", "--wrap", "exit 3"], check=False)
+        sacct = ["sacct", "-n", "-P", "-X", "-o", "JobID,State,ExitCode"]
+        wait_for(lambda: other.run("ctl", sacct).stdout == "1001|FAILED|3:0\n", "sacct to know the job")
+
+
+def test_echelon_runs_on_the_login_node(echelon):
+    script = echelon.script("hello.py", "import os; print('hello from rank', os.environ['RANK'], os.getuid())")
+    result = echelon("run", "--cpu", script)
+    assert result.returncode == 0, result.stderr
+    assert f"hello from rank 0 {UID}" in result.stdout
+    assert echelon.only_run().path.stat().st_uid == UID
