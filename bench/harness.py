@@ -55,7 +55,7 @@ class Trial:
 
 
 def ours(ranks: int, script: str, *flags: str) -> list[str]:
-    return [sys.executable, "-m", "echelon", "run", "-g", str(ranks), *flags, str(SCRIPTS / script)]
+    return [sys.executable, "-m", "echelon", "run", "--on", "local", "-g", str(ranks), *flags, str(SCRIPTS / script)]
 
 
 def torchrun(ranks: int, script: str, *flags: str) -> list[str]:

@@ -36,7 +36,9 @@ class Resources:
     procs_per_node: int = 1
     gpus_per_node: int = 0
     cpus: int | None = None
+    """CPUs of each node that the run may use."""
     memory: str | None = None
+    """Of each node, as `64G`; `0` is all of it."""
     time_limit: timedelta | None = None
 
     @property
@@ -65,6 +67,31 @@ class Policies:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Booking:
+    """What only a batch scheduler wants to know: where in its queue the job stands, and on whose account."""
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    reservation: str | None = None
+    nodelist: str | None = None
+    exclude: str | None = None
+    array: str | None = None
+    """Indices, as `0-9%2`: one run for each. In a run's own job, its one index."""
+    dependency: str | None = None
+    mail: str | None = None
+    mail_type: str | None = None
+    comment: str | None = None
+    licenses: str | None = None
+    gpu_type: str | None = None
+    gres: bool = False
+    """Ask for GPUs by `--gres`, which some sites want."""
+    native: Mapping[str, str] = field(default_factory=dict)
+    """Options of the scheduler's own, as it spells them; an empty value is an option without one."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job:
     name: str
     script: Script
@@ -77,6 +104,7 @@ class Job:
     secret_env: tuple[str, ...] = ()
     """Names whose values travel only through the process environment, never through a file."""
     scheduler: str = "local"
+    booking: Booking = Booking()
     launcher: str = "ranks"
     environment: str = "bare"
     cold: bool = False

@@ -42,12 +42,22 @@ def default_python(environ: Mapping[str, str]) -> str:
     return sys.executable
 
 
-def check_python(python: str, origin: str) -> None:
-    folders = [""] if "/" in python else os.environ.get("PATH", "").split(os.pathsep)
-    if not any(os.access(os.path.join(folder, python), os.X_OK) for folder in folders):  # noqa: PTH118
-        raise EnvironmentProblem(
-            f"no Python to run at {python}", origin=origin, hint="--python PATH names the one that has torch"
-        )
+def find_program(name: str, environ: Mapping[str, str]) -> str | None:
+    """As a shell would find it; a name with a slash is a path."""
+    folders = [""] if "/" in name else environ.get("PATH", "").split(os.pathsep)
+    candidates = (os.path.join(folder, name) for folder in folders)  # noqa: PTH118
+    return next((path for path in candidates if os.access(path, os.X_OK) and not Path(path).is_dir()), None)
+
+
+def check_python(python: str, origin: str, environ: Mapping[str, str], *, here: bool) -> str | None:
+    """Refuses one that cannot be there; a warning about one that only other nodes may have."""
+    if find_program(python, environ) is not None:
+        return None
+    if python.startswith("/") and not here:
+        return f"no Python at {python} on this machine; the nodes must have one there"
+    raise EnvironmentProblem(
+        f"no Python to run at {python}", origin=origin, hint="--python PATH names the one that has torch"
+    )
 
 
 def fit_gpus(*, asked: int | None, nodes: int, present: int, cpu: bool) -> int:

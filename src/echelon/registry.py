@@ -8,7 +8,11 @@ from types import ModuleType
 from echelon.errors import ConfigError
 
 FAMILIES = {
-    "scheduler": {"local": "echelon.schedulers.local"},
+    "scheduler": {
+        "local": "echelon.schedulers.local",
+        "allocation": "echelon.schedulers.allocation",
+        "slurm": "echelon.schedulers.slurm",
+    },
     "launcher": {"ranks": "echelon.launchers.ranks"},
     "environment": {"bare": "echelon.environments.bare"},
 }

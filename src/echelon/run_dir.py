@@ -62,6 +62,11 @@ class RunDir:
         return self.path / "lease"
 
     @property
+    def cancel_mark(self) -> Path:
+        """There once a person has asked for the end of the run, so that it is told from a requeue by the site."""
+        return self.path / "cancel"
+
+    @property
     def token(self) -> Path:
         """Opens the channel between supervisor and agents; there only while an attempt runs."""
         return self.path / "token"
@@ -146,6 +151,13 @@ class RunDir:
         if not isinstance(data, dict):
             raise ConfigError(f"{self.run_id} is not a readable run", origin=str(self.description))
         return data
+
+    def read_native_id(self) -> str:
+        """Empty where nothing has been submitted yet."""
+        try:
+            return self.native_id.read_text(errors="replace").strip()
+        except OSError:
+            return ""
 
     def read_job(self) -> Job:
         try:

@@ -28,3 +28,5 @@ class JobStatus:
     """The scheduler's own word."""
     reason: str = ""
     exit_code: int | None = None
+    expected_start: float | None = None
+    """When the scheduler thinks that a queued job will start."""

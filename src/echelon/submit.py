@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ from typing import Any
 from echelon.bundle import node_side
 from echelon.errors import ConfigError
 from echelon.events import Kind, append_event
+from echelon.inherit import without_outer_run
 from echelon.job import Job
 from echelon.observe.find import remember
 from echelon.registry import member
 from echelon.run_dir import RunDir, cannot_write, new_run_id
 from echelon.version import __version__
 
-NO_ID = b" " * 63 + b"\n"
+NO_ID = b" " * 127 + b"\n"
 
 
 def start(job: Job, origins: Mapping[str, str], secrets: Mapping[str, str], runs: Path) -> RunDir:
@@ -30,7 +32,7 @@ def start(job: Job, origins: Mapping[str, str], secrets: Mapping[str, str], runs
         run_dir.write(run_dir.node_side, node_side())
         launch_attempt(job, run_dir, secrets)
     except BaseException:
-        if not _was_submitted(run_dir):
+        if not run_dir.read_native_id():
             _take_away(run_dir)
         raise
     remember(run_dir)
@@ -51,16 +53,25 @@ def resume(run_dir: RunDir, environ: Mapping[str, str]) -> None:
     launch_attempt(job, run_dir, {})
 
 
+def cancel(run_dir: RunDir) -> bool:
+    """Asks for the end of the run; false if there was nothing left to end. The mark comes first: who sees the
+    job end then knows that a person asked for it."""
+    scheduler = member("scheduler", run_dir.read_job().scheduler)
+    run_dir.write(run_dir.cancel_mark, f"{time.time():.3f}\n".encode())
+    return bool(scheduler.cancel(run_dir))
+
+
 def launch_attempt(job: Job, run_dir: RunDir, secrets: Mapping[str, str]) -> None:
     scheduler = member("scheduler", job.scheduler)
     number = run_dir.claim_attempt()
+    run_dir.cancel_mark.unlink(missing_ok=True)
     run_dir.write(run_dir.job_script, scheduler.render(job, run_dir).encode(errors="surrogateescape"), mode=0o700)
     try:
         append_event(run_dir.events, Kind.SUBMITTED, number, scheduler=job.scheduler)
     except OSError as error:
         raise cannot_write(run_dir.events, error) from error
     run_dir.write(run_dir.native_id, NO_ID)  # room for it: a job that runs must never be without its id
-    native_id = scheduler.submit(run_dir, {**os.environ, **secrets})
+    native_id = scheduler.submit(run_dir, {**without_outer_run(os.environ), **secrets})
     with run_dir.native_id.open("r+b") as file:
         file.write(native_id.encode())
 
@@ -85,13 +96,6 @@ def _git_commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() or None
-
-
-def _was_submitted(run_dir: RunDir) -> bool:
-    try:
-        return bool(run_dir.native_id.read_bytes().strip())
-    except OSError:
-        return False
 
 
 def _take_away(run_dir: RunDir) -> None:

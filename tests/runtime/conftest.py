@@ -26,6 +26,7 @@ class Tool:
             "HOME": str(folder),
             "TMPDIR": str(self.tmp),
             "ECHELON_RUNS": str(folder / "runs"),
+            "ECHELON_ON": "local",
             "XDG_STATE_HOME": str(folder / "state"),
             "XDG_CONFIG_HOME": str(folder / "config"),
             "TEST_MARK": mark,

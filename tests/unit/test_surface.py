@@ -13,7 +13,10 @@ from echelon.states import JobState
 JOB_FLAGS = {
     "-N", "--nodes", "-g", "--gpus-per-node", "--procs-per-node", "--min-nodes", "--spare-nodes", "--time", "--notice",
     "--requeues", "--restarts", "--hang-timeout", "--grace", "--heartbeat", "--join-timeout", "--name", "--on",
-    "--launcher", "--env", "--python", "--ports", "--cpu", "--cold", "--set", "--debug", "-h", "--help",
+    "--launcher", "--env", "--python", "--ports", "--interface", "--cpu", "--cold", "--set", "--cpus", "--mem",
+    "--gpu-type", "-p", "--partition", "-A", "--account", "--qos", "--constraint", "--reservation", "--nodelist",
+    "--exclude", "--array", "--dependency", "--mail", "--mail-type", "--comment", "--licenses", "--gres", "--slurm",
+    "--debug", "-h", "--help",
 }  # fmt: skip
 ALWAYS = {"--debug", "-h", "--help"}
 FLAGS = {
@@ -29,15 +32,19 @@ FLAGS = {
     "init": ALWAYS,
 }
 KEYS = [
-    "nodes", "gpus_per_node", "procs_per_node", "min_nodes", "spare_nodes", "time", "notice", "requeues", "restarts",
-    "hang_timeout", "grace", "heartbeat", "join_timeout", "name", "on", "launcher", "env", "python", "ports", "cpu",
-    "cold", "set",
+    "nodes", "gpus_per_node", "gpu_type", "procs_per_node", "cpus", "mem", "min_nodes", "spare_nodes", "time", "notice",
+    "requeues", "restarts", "hang_timeout", "grace", "heartbeat", "join_timeout", "name", "on", "launcher", "env",
+    "python", "ports", "interface", "cpu", "cold", "partition", "account", "qos", "constraint", "reservation",
+    "nodelist", "exclude", "array", "dependency", "mail", "mail_type", "comment", "licenses", "gres", "set", "slurm",
 ]  # fmt: skip
 VARIABLES = {
     "ECHELON_NODES", "ECHELON_GPUS_PER_NODE", "ECHELON_PROCS_PER_NODE", "ECHELON_MIN_NODES", "ECHELON_SPARE_NODES",
     "ECHELON_TIME", "ECHELON_NOTICE", "ECHELON_REQUEUES", "ECHELON_RESTARTS", "ECHELON_HANG_TIMEOUT", "ECHELON_GRACE",
     "ECHELON_HEARTBEAT", "ECHELON_JOIN_TIMEOUT", "ECHELON_NAME", "ECHELON_ON", "ECHELON_LAUNCHER", "ECHELON_ENV",
-    "ECHELON_PYTHON", "ECHELON_PORTS", "ECHELON_CPU", "ECHELON_COLD", "ECHELON_SET",
+    "ECHELON_PYTHON", "ECHELON_PORTS", "ECHELON_CPU", "ECHELON_COLD", "ECHELON_SET", "ECHELON_GPU_TYPE", "ECHELON_CPUS",
+    "ECHELON_MEM", "ECHELON_INTERFACE", "ECHELON_PARTITION", "ECHELON_ACCOUNT", "ECHELON_QOS", "ECHELON_CONSTRAINT",
+    "ECHELON_RESERVATION", "ECHELON_NODELIST", "ECHELON_EXCLUDE", "ECHELON_ARRAY", "ECHELON_DEPENDENCY", "ECHELON_MAIL",
+    "ECHELON_MAIL_TYPE", "ECHELON_COMMENT", "ECHELON_LICENSES", "ECHELON_GRES", "ECHELON_SLURM",
     "ECHELON_RUNS", "ECHELON_DEBUG", "ECHELON_RUN_ID", "ECHELON_RUN_DIR", "ECHELON_NODE_DIR", "ECHELON_ATTEMPT",
     "ECHELON_GENERATION",
 }  # fmt: skip

@@ -11,10 +11,13 @@ from echelon.cli.options import debug_option
 from echelon.cli.output import say
 from echelon.command import typed
 from echelon.errors import ConfigError, SchedulerError
+from echelon.job import Job
 from echelon.observe.find import find_run
 from echelon.observe.status import status_of
 from echelon.registry import member
 from echelon.run_dir import RunDir
+from echelon.schedulers import Scheduler
+from echelon.submit import cancel
 
 PATIENCE_SECONDS = 30.0
 
@@ -31,25 +34,26 @@ def command(run: str) -> None:
             why=f"it is {status.state.value}",
             hint="echelon ls shows what runs",
         )
-    job = run_dir.read_job()
-    if not member("scheduler", job.scheduler).cancel(run_dir) and not status_of(run_dir).state.ended:
+    if not cancel(run_dir) and not status_of(run_dir).state.ended:
         raise SchedulerError(
             f"{run_dir.run_id} cannot be cancelled",
             origin=str(run_dir.native_id),
-            why="no process goes by the id that is written there, yet something holds the run's lease",
+            why="nothing goes by the id that is written there, yet something holds the run's lease",
             hint=f"see who does: {typed(('cat', str(run_dir.lease)))}",
         )
-    _wait(run_dir, PATIENCE_SECONDS + job.policies.grace.total_seconds())
+    _wait(run_dir, run_dir.read_job())
 
 
-def _wait(run_dir: RunDir, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+def _wait(run_dir: RunDir, job: Job) -> None:
+    scheduler: Scheduler = member("scheduler", job.scheduler)
+    seconds = PATIENCE_SECONDS + job.policies.grace.total_seconds()
+    began = time.monotonic()
+    while time.monotonic() < began + seconds:
         state = status_of(run_dir).state
         if state.ended:
             say(f"{run_dir.run_id} is {state.value}")
             return
-        time.sleep(0.2)
+        time.sleep(0.2 if scheduler.STARTS_HERE else scheduler.pause(time.monotonic() - began))
     raise SchedulerError(
         f"{run_dir.run_id} has not ended {seconds:.0f} s after it was asked to",
         hint=f"echelon status {run_dir.run_id}",

@@ -37,9 +37,9 @@ def template() -> str:
 
 
 def _line(option: Option) -> str:
-    if option.type is Type.VARIABLES:
-        return f'# [{option.key}]\n# NAME = "value"'
-    examples = {Type.COUNT: 1, Type.DURATION: "2h", Type.TEXT: "...", Type.SWITCH: False}
-    value = option.default if option.default is not None else examples[option.type]
+    if option.type.is_table:
+        return f'# [{option.key}]\n# {"NAME" if option.type is Type.VARIABLES else "name"} = "value"'
+    examples = {Type.COUNT: 1, Type.DURATION: "2h", Type.TEXT: "...", Type.SWITCH: False, Type.MEMORY: "64G"}
+    value = option.default if option.default is not None else examples.get(option.type, "local")
     shown = f'"{value}"' if isinstance(value, str) else str(value).lower()
     return f"# {option.key} = {shown}"

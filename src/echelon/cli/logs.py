@@ -12,9 +12,10 @@ from echelon.cli.options import debug_option
 from echelon.cli.output import print_json, write_bytes
 from echelon.errors import ConfigError
 from echelon.observe.find import find_run
-from echelon.observe.follow import LIVENESS_SECONDS, POLL_SECONDS
+from echelon.observe.follow import Pace
 from echelon.observe.logs import Tail, chosen_logs
 from echelon.observe.status import status_of
+from echelon.registry import member
 from echelon.run_dir import RunDir
 
 
@@ -44,17 +45,17 @@ def _paths(run_dir: RunDir, rank: int | None, node: str | None, attempt: int | N
 
 def _print(run_dir: RunDir, follow: bool, rank: int | None, node: str | None, attempt: int | None) -> None:
     tails: dict[Path, Tail] = {}
-    ended, next_look = not follow, 0.0
+    pace = Pace(member("scheduler", run_dir.read_job().scheduler))
+    ended = not follow or status_of(run_dir).state.ended
     while True:
         for path in _paths(run_dir, rank, node, attempt):
             write_bytes(tails.setdefault(path, Tail(path)).read(to_the_end=ended))
         if ended:
             return
-        if time.monotonic() >= next_look:
-            next_look = time.monotonic() + LIVENESS_SECONDS
+        if pace.is_due():
             ended = status_of(run_dir).state.ended
         if not ended:
-            time.sleep(POLL_SECONDS)
+            time.sleep(pace.poll_seconds)
 
 
 def _nothing_there(run_dir: RunDir, rank: int | None, node: str | None) -> ConfigError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,17 @@ from typing import Any
 import click
 
 from echelon.cli import show_tracebacks
+from echelon.cli.output import say
 from echelon.command import typed
+from echelon.config.choice import chosen
 from echelon.config.decode import Machine, Settings, job_of, secrets_of
-from echelon.config.layers import all_layers, merged
+from echelon.config.layers import Setting, all_layers, flag_layer, merged
 from echelon.config.options import OPTIONS, Option, Type
 from echelon.errors import ConfigError
 from echelon.job import MASK, Job, Script, ScriptKind, looks_secret
-from echelon.machine import check_python, count_gpus, default_python, fit_gpus
+from echelon.machine import check_python, default_python
+from echelon.registry import member
+from echelon.schedulers import Scheduler
 
 USAGE = "[OPTIONS] (SCRIPT.py | -m MODULE | -- COMMAND) [ARGUMENTS]..."
 
@@ -70,9 +74,7 @@ def _click_option(option: Option) -> Callable[[Callable[..., Any]], Callable[...
     shown = f"{option.help} [default: {option.default}]" if option.default not in (None, False, 0) else option.help
     if option.type is Type.SWITCH:
         return click.option(*names, is_flag=True, help=shown)
-    return click.option(
-        *names, metavar=option.metavar or _metavar(option), help=shown, multiple=option.type is Type.VARIABLES
-    )
+    return click.option(*names, metavar=option.metavar or _metavar(option), help=shown, multiple=option.type.is_table)
 
 
 def _metavar(option: Option) -> str:
@@ -95,10 +97,21 @@ class Request:
     settings: Settings
     secrets: dict[str, str]
 
-    def summary(self) -> str:
+    def summary(self, native_id: str) -> str:
+        where: str = member("scheduler", self.job.scheduler).summary(self.job, native_id)
+        return ", ".join(filter(None, (where, self.size())))
+
+    def size(self) -> str:
         resources = self.job.resources
-        where = f"{resources.gpus_per_node} GPUs each" if resources.gpus_per_node else "no GPU, so on CPU with gloo"
-        return f"{_counted(resources.nodes, 'node')} x {_counted(resources.procs_per_node, 'rank')}, {where}"
+        size = f"{_counted(resources.nodes, 'node')} x {_counted(resources.procs_per_node, 'rank')}"
+        if resources.gpus_per_node:
+            return f"{size}, {_counted(resources.gpus_per_node, 'GPU')} each"
+        return f"{size}, no GPU{self._why_no_gpu()}, so on CPU with gloo"
+
+    def _why_no_gpu(self) -> str:
+        """Said only where somebody may have expected some."""
+        left_open = self.settings.get("gpus_per_node") is None and not self.settings.get("cpu")
+        return " was asked for (-g)" if left_open and self.job.scheduler == "slurm" else ""
 
     def origins(self) -> dict[str, str]:
         return {key: origin for key, _, origin in self.settings.explained()}
@@ -112,22 +125,45 @@ def _counted(number: int, what: str) -> str:
 
 
 def _shown(key: str, value: Any) -> str:
-    if key == "set" and isinstance(value, dict):
-        return ", ".join(f"{name}={MASK if looks_secret(name) else text}" for name, text in value.items())
+    if isinstance(value, dict):
+        masked = {name: MASK if key == "set" and looks_secret(name) else text for name, text in value.items()}
+        return ", ".join(f"{name}={text}" if text not in ("", True) else name for name, text in masked.items())
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def request_of(ctx: click.Context, flags: dict[str, Any]) -> Request:
+def request_of(ctx: click.Context, flags: dict[str, Any], *, inside: bool = True) -> Request:
+    """`inside` may use the allocation that this is run in."""
     script = check_script(ctx.meta["echelon.script"], ctx.command_path)
     flags["set"] = parse_assignments(flags.get("set", ()))
+    flags["slurm"] = dict(text.partition("=")[::2] for text in flags.get("slurm", ()))
     settings = Settings(merged(all_layers(flags, os.environ, Path.cwd())))
-    nodes = settings.count("nodes") + settings.count("spare_nodes")
-    present = count_gpus(os.environ)
-    gpus = fit_gpus(asked=settings.get("gpus_per_node"), nodes=nodes, present=present, cpu=settings.get("cpu"))
-    machine = Machine(cwd=str(Path.cwd()), python=default_python(os.environ), gpus=gpus)
+    settings = settings.filled([chosen(os.environ, inside=inside)])
+    _check_use(settings, flag_layer(flags))
+    scheduler: Scheduler = member("scheduler", settings.get("on"))
+    fit = scheduler.fit(settings, os.environ)
+    settings = settings.filled(Setting(key=key, value=one.value, origin=one.origin) for key, one in fit.found.items())
+    machine = Machine(cwd=str(Path.cwd()), python=default_python(os.environ), gpus=fit.gpus_per_node)
     job = job_of(settings, script, machine)
-    check_python(job.python, settings.origin("python"))
+    warning = check_python(job.python, settings.origin("python"), os.environ, here=scheduler.STARTS_HERE)
+    if warning:
+        say(f"warning: {warning}")
     return Request(job=job, settings=settings, secrets=secrets_of(settings))
+
+
+def _check_use(settings: Settings, typed_ones: Mapping[str, Setting]) -> None:
+    """A flag that would do nothing is refused; a file or a variable may be meant for another scheduler."""
+    name = settings.get("on")
+    useless = [o for o in OPTIONS if o.only and name not in o.only and settings.asked(o.key) not in (None, False)]
+    for option in useless:
+        if option.key in typed_ones:
+            raise ConfigError(
+                f"{option.flag} means nothing to the scheduler {name}",
+                origin=f"{typed_ones[option.key].origin}; the scheduler: {settings.origin('on')}",
+                why=f"only {' and '.join(option.only)} can use it",
+                hint=f"leave it out, or --on {option.only[0]}",
+            )
+    if useless:
+        say(f"not used by the scheduler {name}: {', '.join(option.key for option in useless)}")
 
 
 def parse_assignments(texts: Sequence[str]) -> dict[str, str]:

@@ -21,5 +21,5 @@ from echelon.submit import start
 def command(ctx: click.Context, /, **flags: Any) -> int:
     request = request_of(ctx, flags)
     run_dir = start(request.job, request.origins(), request.secrets, runs_folder(os.environ))
-    say(f"{run_dir.run_id}: {request.summary()}")
+    say(f"{run_dir.run_id}: {request.summary(run_dir.read_native_id())}")
     return follow_to_the_end(run_dir, attempt=0)

@@ -18,7 +18,7 @@ from echelon.submit import start
 @debug_option
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> None:
-    request = request_of(ctx, flags)
+    request = request_of(ctx, flags, inside=False)
     run_dir = start(request.job, request.origins(), request.secrets, runs_folder(os.environ))
     click.echo(run_dir.run_id)
-    say(f"{request.summary()}; echelon logs -f {run_dir.run_id} follows it")
+    say(f"{request.summary(run_dir.read_native_id())}; echelon logs -f {run_dir.run_id} follows it")

@@ -15,9 +15,9 @@ from echelon.node.wake import wake_on
 from echelon.observe.follow import Follower
 from echelon.observe.status import RunStatus
 from echelon.observe.why import verdict_of
-from echelon.registry import member
 from echelon.run_dir import RunDir
 from echelon.states import JobState
+from echelon.submit import cancel
 
 
 def follow_to_the_end(run_dir: RunDir, *, attempt: int) -> int:
@@ -34,7 +34,7 @@ def follow_to_the_end(run_dir: RunDir, *, attempt: int) -> int:
                 return 0
             may_ask = False
             say(f"cancelling {run_dir.run_id}")
-            member("scheduler", run_dir.read_job().scheduler).cancel(run_dir)
+            cancel(run_dir)
 
 
 def _interrupt_on_signals() -> None:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from echelon.config.durations import format_duration, parse_duration
-from echelon.config.layers import Setting
-from echelon.config.options import BY_KEY, Option, Type
-from echelon.config.suggest import closest
+from echelon.config.durations import format_duration
+from echelon.config.layers import DEFAULT, Setting
+from echelon.config.options import BY_KEY
+from echelon.config.readers import decoded
 from echelon.errors import ConfigError
-from echelon.job import Job, Policies, Resources, Script, ScriptKind, looks_secret
+from echelon.job import Booking, Job, Policies, Resources, Script, ScriptKind, looks_secret
 from echelon.plan import parse_ports
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
-OFF = ("off", "none", "never")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +36,21 @@ class Settings:
         self._merged = merged
 
     def origin(self, key: str) -> str:
-        return self._merged[key].origin if key in self._merged else "default"
+        return self._merged[key].origin if key in self._merged else DEFAULT
 
     def get(self, key: str) -> Any:
         if key not in self._merged:
             return None
         return decoded(BY_KEY[key], self._merged[key])
+
+    def asked(self, key: str) -> Any:
+        """None where nobody but the default says anything."""
+        return None if self.origin(key) == DEFAULT else self.get(key)
+
+    def filled(self, found: Iterable[Setting]) -> Settings:
+        """With these for what nobody has given."""
+        new = {setting.key: setting for setting in found if self.origin(setting.key) == DEFAULT}
+        return Settings({**self._merged, **new})
 
     def count(self, key: str) -> int:
         return int(self.get(key))
@@ -54,86 +61,6 @@ class Settings:
 
     def explained(self) -> list[tuple[str, Any, str]]:
         return [(key, setting.value, setting.origin) for key, setting in sorted(self._merged.items())]
-
-
-def decoded(option: Option, setting: Setting) -> Any:
-    try:
-        return _READERS[option.type](option, setting.value)
-    except ValueError as error:
-        raise ConfigError(
-            f"{option.key} is {setting.value!r}",
-            origin=setting.origin,
-            why=str(error),
-            hint=_hint(option, setting),
-        ) from error
-
-
-def _hint(option: Option, setting: Setting) -> str:
-    guess = closest(str(setting.value), option.choices) if option.choices else None
-    return guess or f"{option.flag}: {option.help}"
-
-
-def _count(option: Option, value: Any) -> int:
-    if isinstance(value, str) and re.fullmatch(r"[+-]?\d+", value.strip()):
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("it must be a whole number")
-    if value < option.least:
-        raise ValueError(f"it must be at least {option.least}")
-    return value
-
-
-def _duration(option: Option, value: Any) -> timedelta | None:
-    if option.can_be_off and str(value).lower() in OFF:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ValueError("it must be a duration: 90s, 15m, 2h or 1:30:00")
-    duration = parse_duration(str(value))
-    if duration < timedelta(seconds=option.least):
-        raise ValueError(f"it must be at least {option.least}s")
-    return duration
-
-
-def _text(_: Option, value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("it must be text, and not empty")
-    return value
-
-
-def _switch(_: Option, value: Any) -> bool:
-    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
-    if isinstance(value, bool):
-        return value
-    if str(value).lower() not in words:
-        raise ValueError("it must be true or false")
-    return words[str(value).lower()]
-
-
-def _choice(option: Option, value: Any) -> str:
-    if value not in option.choices:
-        raise ValueError(f"it must be one of: {', '.join(option.choices)}")
-    return str(value)
-
-
-def _variables(_: Option, value: Any) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise ValueError("it must be a table of variables: [set]")
-    for name, text in value.items():
-        if not re.fullmatch(VARIABLE, name):
-            raise ValueError(f"{name!r} is no name for a variable")
-        if not isinstance(text, (str, int, float)) or "\0" in str(text):
-            raise ValueError(f"the value of {name} must be text")
-    return {name: str(text).lower() if isinstance(text, bool) else str(text) for name, text in value.items()}
-
-
-_READERS = {
-    Type.COUNT: _count,
-    Type.DURATION: _duration,
-    Type.TEXT: _text,
-    Type.SWITCH: _switch,
-    Type.CHOICE: _choice,
-    Type.VARIABLES: _variables,
-}
 
 
 def job_of(settings: Settings, script: Script, machine: Machine) -> Job:
@@ -149,11 +76,13 @@ def job_of(settings: Settings, script: Script, machine: Machine) -> Job:
         policies=_policies(settings),
         env={name: value for name, value in variables.items() if not looks_secret(name)},
         secret_env=tuple(sorted(filter(looks_secret, variables))),
-        scheduler=settings.get("on"),
+        scheduler=settings.get("on") or "local",
+        booking=_booking(settings),
         launcher=settings.get("launcher"),
         environment=settings.get("env"),
         cold=settings.get("cold"),
         ports=settings.get("ports"),
+        interface=settings.get("interface"),
     )
 
 
@@ -194,8 +123,16 @@ def _resources(settings: Settings, machine: Machine) -> Resources:
         spare_nodes=settings.count("spare_nodes"),
         gpus_per_node=machine.gpus,
         procs_per_node=settings.get("procs_per_node") or gpus or machine.gpus or 1,
+        cpus=settings.get("cpus"),
+        memory=settings.get("mem"),
         time_limit=settings.get("time"),
     )
+
+
+def _booking(settings: Settings) -> Booking:
+    keys = [field.name for field in fields(Booking) if field.name in BY_KEY]
+    given = {key: settings.get(key) for key in keys}
+    return Booking(**given, native=settings.get("slurm") or {})
 
 
 def _policies(settings: Settings) -> Policies:
@@ -215,7 +152,7 @@ def _notice(settings: Settings) -> timedelta:
     notice, limit = settings.duration("notice"), settings.get("time")
     if limit is None or notice < limit:
         return notice
-    if settings.origin("notice") == "default":
+    if settings.asked("notice") is None:
         return timedelta(seconds=limit.total_seconds() / 4)
     raise ConfigError(
         f"notice is {format_duration(notice)}, but the time limit is {format_duration(limit)}",

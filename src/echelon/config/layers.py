@@ -16,6 +16,7 @@ from echelon.errors import ConfigError
 from echelon.job import masked
 
 PROJECT_FILE = "echelon.toml"
+DEFAULT = "default"
 
 # Variables of ours that are no settings: where runs live, and what ranks are told.
 OUR_OWN = frozenset(
@@ -35,7 +36,7 @@ Layer = Mapping[str, Setting]
 
 def default_layer() -> Layer:
     return {
-        option.key: Setting(key=option.key, value=option.default, origin="default")
+        option.key: Setting(key=option.key, value=option.default, origin=DEFAULT)
         for option in OPTIONS
         if option.default is not None
     }
@@ -52,13 +53,13 @@ def flag_layer(values: Mapping[str, Any]) -> Layer:
 
 def _typed_flag(key: str, value: Any) -> str:
     option = BY_KEY[key]
-    if option.type is Type.SWITCH or option.type is Type.VARIABLES:
+    if option.type is Type.SWITCH or option.type.is_table:
         return option.flag
     return f"{option.flag} {value}"
 
 
 def variable_layer(environ: Mapping[str, str]) -> Layer:
-    by_variable = {option.variable: option for option in OPTIONS if option.type is not Type.VARIABLES}
+    by_variable = {option.variable: option for option in OPTIONS if not option.type.is_table}
     found = {}
     for name, text in environ.items():
         if not name.startswith("ECHELON_") or name in OUR_OWN:

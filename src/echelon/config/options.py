@@ -16,6 +16,13 @@ class Type(enum.Enum):
     SWITCH = "true or false"
     CHOICE = "one of a few words"
     VARIABLES = "a table of variables"
+    MEMORY = "an amount of memory"
+    NATIVE = "options of the scheduler, as it spells them"
+
+    @property
+    def is_table(self) -> bool:
+        """Given as pairs, one at a time; those of several layers add up."""
+        return self in (Type.VARIABLES, Type.NATIVE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +37,8 @@ class Option:
     choices: tuple[str, ...] = ()
     can_be_off: bool = False
     metavar: str | None = None
+    only: tuple[str, ...] = ()
+    """The schedulers that can do something with it; none named means all."""
 
     @property
     def flag(self) -> str:
@@ -40,14 +49,24 @@ class Option:
         return f"ECHELON_{self.key.upper()}"
 
 
+BATCH = ("slurm",)
+"""Those with a queue to stand in."""
+OTHER_NODES = (*BATCH, "allocation")
+"""Those whose nodes are other machines than this one."""
+
 OPTIONS = (
     Option(key="nodes", type=Type.COUNT, short="-N", default=1, least=1, help="How many nodes."),
     Option(
         key="gpus_per_node", type=Type.COUNT, short="-g", least=1,
         help="GPUs on each node, one rank for each; ranks alone where there are no GPUs. "
-        "[default: all there are, or 1 rank]",
+        "[default: all there are, or 1 rank; on slurm none, and 1 rank]",
     ),
+    Option(key="gpu_type", type=Type.TEXT, only=BATCH, help="Which GPUs, where there are several kinds: a100."),
     Option(key="procs_per_node", type=Type.COUNT, least=1, help="Ranks on each node, where not one per GPU."),
+    Option(key="cpus", type=Type.COUNT, least=1, only=OTHER_NODES, help="CPUs on each node."),
+    Option(
+        key="mem", type=Type.MEMORY, only=BATCH, metavar="SIZE", help="Memory on each node: 64G; 0 for all of it.",
+    ),
     Option(key="min_nodes", type=Type.COUNT, least=1, help="Go on with as few as this when nodes are lost."),
     Option(key="spare_nodes", type=Type.COUNT, default=0, help="Nodes kept in reserve for lost ones."),
     Option(key="time", type=Type.DURATION, help="Time limit of one attempt: 90s, 15m, 2h."),
@@ -67,7 +86,10 @@ OPTIONS = (
     ),
     Option(key="join_timeout", type=Type.DURATION, default="2m", help="How long every node has to come up."),
     Option(key="name", type=Type.TEXT, help="Name of the run. [default: the script's]"),
-    Option(key="on", type=Type.CHOICE, default="local", choices=tuple(FAMILIES["scheduler"]), help="Scheduler."),
+    Option(
+        key="on", type=Type.CHOICE, choices=tuple(FAMILIES["scheduler"]),
+        help="Scheduler. [default: the allocation this is run in, else slurm where sbatch is found, else local]",
+    ),
     Option(
         key="launcher", type=Type.CHOICE, default="ranks", choices=tuple(FAMILIES["launcher"]),
         help="What starts the ranks.",
@@ -78,8 +100,35 @@ OPTIONS = (
     ),
     Option(key="python", type=Type.TEXT, help="The Python that has torch. [default: this one, or the active venv's]"),
     Option(key="ports", type=Type.TEXT, metavar="A-B", help="Ports for the rendezvous. [default: any free one]"),
+    Option(
+        key="interface", type=Type.TEXT, only=OTHER_NODES,
+        help="Network interface that ranks meet on. [default: the one that leads to the other nodes]",
+    ),
     Option(key="cpu", type=Type.SWITCH, default=False, help="Leave the GPUs alone."),
     Option(key="cold", type=Type.SWITCH, default=False, help="Start each rank as an interpreter of its own."),
+    Option(key="partition", type=Type.TEXT, short="-p", only=BATCH, help="Part of the cluster to queue for."),
+    Option(key="account", type=Type.TEXT, short="-A", only=BATCH, help="Account that pays."),
+    Option(key="qos", type=Type.TEXT, only=BATCH, help="Quality of service."),
+    Option(key="constraint", type=Type.TEXT, only=BATCH, help="Features that nodes must have."),
+    Option(key="reservation", type=Type.TEXT, only=BATCH, help="Reservation to run in."),
+    Option(key="nodelist", type=Type.TEXT, only=BATCH, metavar="HOSTS", help="Nodes that must be among ours."),
+    Option(key="exclude", type=Type.TEXT, only=BATCH, metavar="HOSTS", help="Nodes that must not."),
+    Option(
+        key="array", type=Type.TEXT, only=BATCH, metavar="INDICES",
+        help="One run for each index: 0-9, 1,3,5 or 0-99%4 (four at a time).",
+    ),
+    Option(key="dependency", type=Type.TEXT, only=BATCH, help="Start only after other jobs: afterok:1234."),
+    Option(key="mail", type=Type.TEXT, only=BATCH, metavar="ADDRESS", help="Who gets mail about the job."),
+    Option(key="mail_type", type=Type.TEXT, only=BATCH, help="When: BEGIN,END,FAIL. [default: END,FAIL]"),
+    Option(key="comment", type=Type.TEXT, only=BATCH, help="A remark that the scheduler keeps."),
+    Option(key="licenses", type=Type.TEXT, only=BATCH, help="Licences the job holds while it runs."),
+    Option(
+        key="gres", type=Type.SWITCH, default=False, only=BATCH, help="Ask for GPUs by --gres, where the site wants it."
+    ),
     Option(key="set", type=Type.VARIABLES, metavar="KEY=VALUE", help="A variable for the ranks; repeatable."),
+    Option(
+        key="slurm", type=Type.NATIVE, only=BATCH, metavar="KEY[=VALUE]",
+        help="Any other option of sbatch, as it is; repeatable.",
+    ),
 )  # fmt: skip
 BY_KEY = {option.key: option for option in OPTIONS}

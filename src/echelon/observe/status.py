@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from echelon.errors import SchedulerError
 from echelon.events import Event, Kind, read_events
 from echelon.node.lease import is_held
+from echelon.observe.weigh import Signs, Unheard, weigh
 from echelon.registry import member
 from echelon.run_dir import RunDir
 from echelon.states import JobState, JobStatus
@@ -27,6 +29,10 @@ class RunStatus:
     state: JobState
     reason: str = ""
     native: str = ""
+    """The scheduler's own word, and its own id."""
+    native_id: str = ""
+    expected_start: float | None = None
+    """When the scheduler thinks that a queued run will start."""
     exit_code: int | None = None
     attempt: int = 0
     generation: int = 0
@@ -44,49 +50,63 @@ class RunStatus:
 
 
 def statuses(run_dirs: Sequence[RunDir]) -> list[RunStatus]:
-    """One question to each scheduler for all of its runs."""
-    descriptions = [run.read_description().get("job", {}) for run in run_dirs]
-    by_scheduler: dict[str, list[int]] = {}
-    for index, job in enumerate(descriptions):
-        by_scheduler.setdefault(job.get("scheduler", "local"), []).append(index)
-    answers: dict[int, JobStatus | None] = {}
-    for name, indices in by_scheduler.items():
-        replies = member("scheduler", name).query([run_dirs[index] for index in indices])
-        answers.update(zip(indices, replies, strict=True))
-    return [_status(run, descriptions[index], answers[index]) for index, run in enumerate(run_dirs)]
+    """One question to each scheduler for all of its runs, and none about those that tell of their own end."""
+    jobs = [run.read_description().get("job", {}) for run in run_dirs]
+    stories = [tell(list(read_events(run.events))) for run in run_dirs]
+    open_ones = [index for index, told in enumerate(stories) if not told["state"].ended]
+    answers = _answers({index: run_dirs[index] for index in open_ones}, jobs)
+    for index in open_ones:  # read once more, after the question: an end in between is then seen
+        run = run_dirs[index]
+        signs = Signs(lease_held=is_held(run.lease), cancel_asked=run.cancel_mark.exists())
+        stories[index] = weigh(tell(list(read_events(run.events))), answers[index], signs)
+    return [
+        _status(run, job, told, answers.get(index))
+        for index, (run, job, told) in enumerate(zip(run_dirs, jobs, stories, strict=True))
+    ]
 
 
 def status_of(run_dir: RunDir) -> RunStatus:
     return statuses([run_dir])[0]
 
 
-def _status(run_dir: RunDir, job: dict[str, Any], answer: JobStatus | None) -> RunStatus:
-    alive = (answer is not None and not answer.state.ended) or is_held(run_dir.lease)
-    events = list(read_events(run_dir.events))  # after the question: an end in between is then seen
-    told = tell(events, alive=alive)
+def _answers(runs: Mapping[int, RunDir], jobs: Sequence[Mapping[str, Any]]) -> dict[int, JobStatus | Unheard | None]:
+    by_scheduler: dict[str, list[int]] = {}
+    for index in runs:
+        by_scheduler.setdefault(jobs[index].get("scheduler", "local"), []).append(index)
+    answers: dict[int, JobStatus | Unheard | None] = {}
+    for name, indices in by_scheduler.items():
+        replies: Sequence[JobStatus | Unheard | None]
+        try:
+            replies = member("scheduler", name).query([runs[index] for index in indices])
+        except SchedulerError as error:
+            replies = [Unheard(why=error.what)] * len(indices)
+        answers.update(zip(indices, replies, strict=True))
+    return answers
+
+
+def _status(
+    run_dir: RunDir, job: Mapping[str, Any], told: dict[str, Any], answer: JobStatus | Unheard | None
+) -> RunStatus:
     if told.get("hint"):
-        told["hint"] = told["hint"].replace("{run}", run_dir.run_id)
+        told = {**told, "hint": told["hint"].replace("{run}", run_dir.run_id)}
     resources = job.get("resources", {})
     return RunStatus(
         run_id=run_dir.run_id,
         path=str(run_dir.path),
-        native=answer.native if answer is not None else "",
+        native=answer.native if isinstance(answer, JobStatus) else "",
+        native_id=run_dir.read_native_id(),
         nodes=resources.get("nodes", 1),
         procs_per_node=resources.get("procs_per_node", 1),
         **told,
     )
 
 
-def tell(events: Sequence[Event], *, alive: bool) -> dict[str, Any]:
+def tell(events: Sequence[Event]) -> dict[str, Any]:
     """The story so far, read front to back. Pure."""
     told: dict[str, Any] = {"state": JobState.QUEUED}
     for event in events:
         told["attempt"] = event.attempt
         _TELLERS.get(event.kind, _untold)(told, event)
-    if not alive and not told["state"].ended:
-        told["state"] = JobState.LOST
-        told["reason"] = "its supervisor is gone and left no exit code"
-        told["hint"] = "echelon resume {run} starts its next attempt; job.out in its folder has its last words"
     return told
 
 
@@ -96,11 +116,15 @@ def _untold(_told: dict[str, Any], _event: Event) -> None:
 
 def _submitted(told: dict[str, Any], event: Event) -> None:
     told.setdefault("submitted", event.time)
-    told.update(state=JobState.QUEUED, exit_code=None, reason="", fault=None, hint=None, ended=None)
+    told.update(_ANEW, state=JobState.QUEUED)
 
 
 def _started(told: dict[str, Any], _: Event) -> None:
-    told.update(state=JobState.STARTING, generation=0)
+    """Whatever the last attempt came to: one that a requeue has started is alive."""
+    told.update(_ANEW, state=JobState.STARTING, generation=0)
+
+
+_ANEW = {"exit_code": None, "reason": "", "fault": None, "hint": None, "ended": None}
 
 
 def _generation(told: dict[str, Any], event: Event) -> None:

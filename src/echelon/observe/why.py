@@ -13,7 +13,7 @@ def verdict_of(run_dir: RunDir, status: RunStatus) -> str:
     lines = [f"{status.run_id} {status.state.value.lower()}: {_headline(status)}"]
     if verdict is not None and status.fault:
         lines += _details(verdict)
-    if status.state is JobState.LOST:
+    if status.state is not JobState.CANCELLED and status.ended is None:  # it was given no time for a last word
         lines += [f"  | {line}" for line in _last_words(run_dir)]
     stacks = run_dir.attempt(status.attempt).all_stacks()
     if stacks:

@@ -3,14 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from echelon.job import Job
 from echelon.run_dir import RunDir
 from echelon.states import JobStatus
 
 
+class Wishes(Protocol):
+    """The settings of a job, as far as they were given."""
+
+    def get(self, key: str) -> Any: ...
+
+    def asked(self, key: str) -> Any:
+        """None where nobody but the default says anything."""
+
+    def origin(self, key: str) -> str: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A setting that nobody gave, and where the scheduler knows it from."""
+
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """What a scheduler makes of the wishes."""
+
+    gpus_per_node: int = 0
+    found: Mapping[str, Found] = field(default_factory=dict)
+
+
 class Scheduler(Protocol):
+    STARTS_HERE: bool
+    """The job script runs on this machine, with what this machine has."""
+
+    def fit(self, wishes: Wishes, environ: Mapping[str, str]) -> Fit:
+        """Settles what was left open, and refuses what cannot be."""
+
+    def summary(self, job: Job, native_id: str) -> str:
+        """Where a job that was just submitted is, in a few words; empty where that goes without saying."""
+
     def render(self, job: Job, run_dir: RunDir) -> str:
         """The exact job script. Touches nothing."""
 
@@ -19,6 +56,9 @@ class Scheduler(Protocol):
 
     def query(self, run_dirs: Sequence[RunDir]) -> list[JobStatus | None]:
         """What the scheduler knows of each, asked for all at once; None where it knows nothing."""
+
+    def pause(self, seconds: float) -> float:
+        """How long to wait before asking again, this many seconds after something last changed."""
 
     def cancel(self, run_dir: RunDir) -> bool:
         """Asks for the end of the run; false if there was nothing left to end."""

@@ -2,82 +2,31 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from echelon.command import Command, typed
-from echelon.errors import SchedulerError
 from echelon.job import Job
-from echelon.node.processes import start_time
-from echelon.node.wake import SUPERVISOR_SIGNALS
-from echelon.registry import member
+from echelon.machine import count_gpus, fit_gpus
 from echelon.run_dir import RunDir
-from echelon.states import JobState, JobStatus
+from echelon.schedulers import Fit, Wishes
+from echelon.schedulers.detached import cancel, pause, query, submit
+from echelon.schedulers.script import plain_script
+
+__all__ = ("STARTS_HERE", "cancel", "fit", "pause", "query", "render", "submit", "summary")
+
+STARTS_HERE = True
+
+
+def fit(wishes: Wishes, environ: Mapping[str, str]) -> Fit:
+    """The GPUs of this machine are shared out among the rehearsed nodes."""
+    nodes = wishes.get("nodes") + wishes.get("spare_nodes")
+    gpus = fit_gpus(asked=wishes.get("gpus_per_node"), nodes=nodes, present=count_gpus(environ), cpu=wishes.get("cpu"))
+    return Fit(gpus_per_node=gpus)
+
+
+def summary(job: Job, native_id: str) -> str:  # noqa: ARG001  every scheduler is asked the same way
+    return ""
 
 
 def render(job: Job, run_dir: RunDir) -> str:
-    launch: Command = member("launcher", job.launcher).launch(job, run_dir.path)
-    inside: Command = member("environment", job.environment).enter(launch, job)
-    lines = (
-        "#!/bin/sh",
-        f"# {job.name}: {job.resources.nodes} rehearsed nodes, {job.resources.procs_per_node} ranks on each",
-        f"{Command(argv=('cd', job.cwd)).shell_lines()[0]} || exit",
-        *inside.shell_lines(replace_shell=True),
-    )
-    return "\n".join(lines) + "\n"
-
-
-def submit(run_dir: RunDir, environ: Mapping[str, str]) -> str:
-    """Starts the job script in a session of its own, so that it survives the terminal."""
-    import subprocess  # not for render: it must stay quick
-
-    output = os.open(run_dir.job_output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SUPERVISOR_SIGNALS)  # they wait until somebody listens
-    try:
-        process = subprocess.Popen(
-            ["/bin/sh", str(run_dir.job_script)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=dict(environ),
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise SchedulerError("cannot start the job script", origin=str(run_dir.job_script), why=str(error)) from error
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.close(output)
-    started = start_time(process.pid)
-    if started is None:
-        raise SchedulerError(
-            "the job script ended at once",
-            origin=str(run_dir.job_script),
-            why=run_dir.job_output.read_text(errors="replace")[-2000:].strip() or f"exit code {process.wait()}",
-            hint=typed(("sh", str(run_dir.job_script))),
-        )
-    return f"{process.pid} {started}"
-
-
-def query(run_dirs: Sequence[RunDir]) -> list[JobStatus | None]:
-    return [JobStatus(state=JobState.RUNNING, native="alive") if _pid(run) is not None else None for run in run_dirs]
-
-
-def cancel(run_dir: RunDir) -> bool:
-    pid = _pid(run_dir)
-    if pid is None:
-        return False
-    try:
-        os.kill(pid, signal.SIGTERM)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _pid(run_dir: RunDir) -> int | None:
-    """The supervisor, if it lives: the pid alone may belong to someone else by now."""
-    try:
-        pid, started = map(int, run_dir.native_id.read_text().split())
-    except (OSError, ValueError):
-        return None
-    return pid if start_time(pid) == started else None
+    remark = f"{job.resources.nodes} rehearsed nodes, {job.resources.procs_per_node} ranks on each"
+    return plain_script(job, run_dir, remark)

@@ -91,7 +91,7 @@ def test_the_scripts_arguments_reach_the_job_byte_for_byte(tmp_path):
     (tmp_path / "train.py").touch()
     tail = [b"--nodes", b"5", b"", b"--", b"\xff\xfe", b"it's", b"--help", b"\n"]
     done = subprocess.run(
-        [sys.executable, "-m", "echelon", "render", "--json", "--nodes", "2", "train.py", *tail],
+        [sys.executable, "-m", "echelon", "render", "--on", "local", "--json", "--nodes", "2", "train.py", *tail],
         cwd=tmp_path, capture_output=True, check=True, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
     )  # fmt: skip
     job = json.loads(done.stdout)["job"]

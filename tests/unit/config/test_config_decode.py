@@ -45,6 +45,15 @@ def read(key, value):
         ("cpu", "0", False),
         ("cpu", "", False),
         ("on", "local", "local"),
+        ("mem", "64G", "64G"),
+        ("mem", "64gb", "64G"),
+        ("mem", 0, "0"),
+        ("mem", "512 ".strip(), "512"),
+        (
+            "slurm",
+            {"exclusive": "", "nice": 100, "hold": True, "x11": False},
+            {"exclusive": "", "nice": "100", "hold": ""},
+        ),
         ("set", {"A": "x", "B": 3, "C": True, "D": 1.5}, {"A": "x", "B": "3", "C": "true", "D": "1.5"}),
     ],
 )
@@ -74,6 +83,18 @@ def test_these_values_are_understood(key, value, meaning):
         ("hang_timeout", False, "must be a duration"),
         ("name", 3, "text"),
         ("name", "", "text"),
+        ("name", "a\nb", "one line"),
+        ("partition", "gpu\n#SBATCH --account=x", "one line"),
+        ("comment", "\x1b[31m", "one line"),
+        ("mem", "lots", "size"),
+        ("mem", "1.5G", "size"),
+        ("mem", True, "size"),
+        ("mem", "-1", "size"),
+        ("slurm", "exclusive", "table"),
+        ("slurm", {"--exclusive": ""}, "without the dashes"),
+        ("slurm", {"a b": ""}, "no option"),
+        ("slurm", {"begin": "now\n"}, "one line"),
+        ("slurm", {"begin": ["now"]}, "must be text"),
         ("cpu", "maybe", "true or false"),
         ("cpu", 2, "true or false"),
         ("on", "slurmm", "one of"),
@@ -184,7 +205,7 @@ def test_these_can_be_names(name):
     assert job(name=name).name == name
 
 
-@pytest.mark.parametrize("name", ["a b", "a/b", "../x", "-x", ".x", "x" * 65, "a\n", "\u00fc"])
+@pytest.mark.parametrize("name", ["a b", "a/b", "../x", "-x", ".x", "x" * 65, "\u00fc"])
 def test_these_cannot(name):
     with pytest.raises(ConfigError, match="cannot be the name of a run"):
         job(name=name)

@@ -37,24 +37,12 @@ FINISHED = event(Kind.FINISHED, time=20.0, outcome="succeeded", exit_code=0, rea
     ],
 )
 def test_the_last_word_gives_the_state(events, state):
-    assert tell(events, alive=True)["state"] is state
-
-
-@pytest.mark.parametrize("events", [[], [SUBMITTED], [STARTED], [RUNNING], [event(Kind.REQUEUED)]])
-def test_a_run_without_a_supervisor_and_without_an_end_is_lost(events):
-    told = tell(events, alive=False)
-    assert told["state"] is JobState.LOST
-    assert "left no exit code" in told["reason"]
-    assert "echelon resume" in told["hint"]
-
-
-def test_a_run_that_has_ended_is_not_lost():
-    assert tell([SUBMITTED, FINISHED], alive=False)["state"] is JobState.SUCCEEDED
+    assert tell(events)["state"] is state
 
 
 def test_the_end_tells_code_reason_fault_hint_and_time():
     told = tell(
-        [event(Kind.FINISHED, time=9.0, outcome="failed", exit_code=7, reason="r", fault="f", hint="h")], alive=False
+        [event(Kind.FINISHED, time=9.0, outcome="failed", exit_code=7, reason="r", fault="f", hint="h")],
     )
     assert {key: told[key] for key in ("exit_code", "reason", "fault", "hint", "ended")} == {
         "exit_code": 7, "reason": "r", "fault": "f", "hint": "h", "ended": 9.0,
@@ -62,36 +50,43 @@ def test_the_end_tells_code_reason_fault_hint_and_time():
 
 
 def test_the_last_fault_and_step_are_remembered():
-    told = tell([SUBMITTED, RUNNING, event(Kind.PROGRESS, step=5), event(Kind.PROGRESS, step=9), FAULT], alive=True)
+    told = tell([SUBMITTED, RUNNING, event(Kind.PROGRESS, step=5), event(Kind.PROGRESS, step=9), FAULT])
     assert (told["step"], told["last_fault"]) == (9, "rank 0 died")
     assert told.get("fault") is None, "the run may yet recover from it"
 
 
 def test_the_first_submission_is_when_the_run_was_submitted():
-    told = tell([SUBMITTED, event(Kind.SUBMITTED, time=99.0, attempt=1)], alive=True)
+    told = tell([SUBMITTED, event(Kind.SUBMITTED, time=99.0, attempt=1)])
     assert (told["submitted"], told["attempt"]) == (10.0, 1)
 
 
 def test_resuming_forgets_how_the_last_attempt_ended():
     failed = event(Kind.FINISHED, outcome="failed", exit_code=1, reason="bad", fault="f", hint="h")
-    told = tell([SUBMITTED, failed, event(Kind.SUBMITTED, attempt=1)], alive=True)
+    told = tell([SUBMITTED, failed, event(Kind.SUBMITTED, attempt=1)])
     assert told["state"] is JobState.QUEUED
     assert [told[key] for key in ("exit_code", "reason", "fault", "hint", "ended")] == [None, "", None, None, None]
 
 
 def test_a_new_attempt_counts_its_generations_anew():
     events = [event(Kind.GENERATION, generation=3), event(Kind.REQUEUED), event(Kind.STARTED, attempt=1)]
-    assert tell(events, alive=True)["generation"] == 0
+    assert tell(events)["generation"] == 0
+
+
+def test_an_attempt_that_started_after_an_end_is_alive():
+    failed = event(Kind.FINISHED, outcome="failed", exit_code=1, reason="bad", fault="f", hint="h")
+    told = tell([SUBMITTED, STARTED, failed, event(Kind.STARTED, attempt=1)])
+    assert told["state"] is JobState.STARTING
+    assert [told[key] for key in ("exit_code", "reason", "fault", "hint", "ended")] == [None, "", None, None, None]
 
 
 def test_every_story_fits_a_status():
-    told = tell([SUBMITTED, STARTED, RUNNING, FAULT, event(Kind.PROGRESS, step=1), FINISHED], alive=True)
+    told = tell([SUBMITTED, STARTED, RUNNING, FAULT, event(Kind.PROGRESS, step=1), FINISHED])
     RunStatus(run_id="x", path="/x", **told)
 
 
 @pytest.mark.parametrize("kind", [Kind.RANK_READY, Kind.CHECKPOINT, Kind.NOTICE, Kind.PROGRESS])
 def test_these_do_not_change_the_state(kind):
-    assert tell([SUBMITTED, STARTED, RUNNING, event(kind)], alive=True)["state"] is JobState.RUNNING
+    assert tell([SUBMITTED, STARTED, RUNNING, event(kind)])["state"] is JobState.RUNNING
 
 
 # From a directory

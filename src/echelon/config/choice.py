@@ -1,0 +1,22 @@
+"""Which scheduler is meant when nobody says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from echelon.config.layers import Setting
+from echelon.machine import find_program
+
+
+def chosen(environ: Mapping[str, str], *, inside: bool) -> Setting:
+    """With why it was chosen for its origin; `inside` may use the allocation that this is run in."""
+    name, why = _choice(environ, inside)
+    return Setting(key="on", value=name, origin=why)
+
+
+def _choice(environ: Mapping[str, str], inside: bool) -> tuple[str, str]:
+    if inside and environ.get("SLURM_JOB_ID") and environ.get("SLURM_JOB_NODELIST"):
+        return "allocation", f"inside of Slurm job {environ['SLURM_JOB_ID']}"
+    if find_program("sbatch", environ):
+        return "slurm", "sbatch is on PATH"
+    return "local", "no sbatch on PATH"

@@ -1,0 +1,128 @@
+"""What each type of setting accepts, from whichever layer it came; the rest is refused with its origin."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+from echelon.config.durations import parse_duration
+from echelon.config.layers import Setting
+from echelon.config.options import Option, Type
+from echelon.config.suggest import closest
+from echelon.errors import ConfigError
+
+VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+NATIVE = r"[a-z][a-z0-9-]*"
+MEMORY = r"(\d+)([KMGT]?)B?"
+OFF = ("off", "none", "never")
+
+
+def decoded(option: Option, setting: Setting) -> Any:
+    try:
+        return _READERS[option.type](option, setting.value)
+    except ValueError as error:
+        raise ConfigError(
+            f"{option.key} is {setting.value!r}",
+            origin=setting.origin,
+            why=str(error),
+            hint=_hint(option, setting),
+        ) from error
+
+
+def _hint(option: Option, setting: Setting) -> str:
+    guess = closest(str(setting.value), option.choices) if option.choices else None
+    return guess or f"{option.flag}: {option.help}"
+
+
+def _count(option: Option, value: Any) -> int:
+    if isinstance(value, str) and re.fullmatch(r"[+-]?\d+", value.strip()):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("it must be a whole number")
+    if value < option.least:
+        raise ValueError(f"it must be at least {option.least}")
+    return value
+
+
+def _duration(option: Option, value: Any) -> timedelta | None:
+    if option.can_be_off and str(value).lower() in OFF:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ValueError("it must be a duration: 90s, 15m, 2h or 1:30:00")
+    duration = parse_duration(str(value))
+    if duration < timedelta(seconds=option.least):
+        raise ValueError(f"it must be at least {option.least}s")
+    return duration
+
+
+def _text(_: Option, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("it must be text, and not empty")
+    return _one_line(value)
+
+
+def _one_line(text: str) -> str:
+    """A line break in a job script's directive would begin a line of its own."""
+    if any(ord(letter) < 32 or ord(letter) == 127 for letter in text):
+        raise ValueError("it must be one line, without control characters")
+    return text
+
+
+def _memory(_: Option, value: Any) -> str:
+    match = re.fullmatch(MEMORY, str(value).strip().upper()) if isinstance(value, (str, int)) else None
+    if match is None or isinstance(value, bool):
+        raise ValueError("it must be a size: 64G, 512M; 0 is all there is")
+    number, unit = match.groups()
+    return f"{int(number)}{unit}"
+
+
+def _switch(_: Option, value: Any) -> bool:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() not in words:
+        raise ValueError("it must be true or false")
+    return words[str(value).lower()]
+
+
+def _choice(option: Option, value: Any) -> str:
+    if value not in option.choices:
+        raise ValueError(f"it must be one of: {', '.join(option.choices)}")
+    return str(value)
+
+
+def _variables(_: Option, value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ValueError("it must be a table of variables: [set]")
+    for name, text in value.items():
+        if not re.fullmatch(VARIABLE, name):
+            raise ValueError(f"{name!r} is no name for a variable")
+        if not isinstance(text, (str, int, float)) or "\0" in str(text):
+            raise ValueError(f"the value of {name} must be text")
+    return {name: str(text).lower() if isinstance(text, bool) else str(text) for name, text in value.items()}
+
+
+def _native(_: Option, value: Any) -> dict[str, str]:
+    """Options as the scheduler spells them; true, or nothing behind the name, is an option without a value."""
+    if not isinstance(value, dict):
+        raise ValueError("it must be a table of options")
+    for name, text in value.items():
+        if not re.fullmatch(NATIVE, name):
+            raise ValueError(f"{name!r} is no option; write its long name without the dashes in front")
+        if not isinstance(text, (str, int, float)):
+            raise ValueError(f"the value of {name} must be text")
+        _one_line(str(text))
+    return {name: "" if text is True else str(text) for name, text in value.items() if text is not False}
+
+
+_READERS = {
+    Type.COUNT: _count,
+    Type.DURATION: _duration,
+    Type.TEXT: _text,
+    Type.SWITCH: _switch,
+    Type.CHOICE: _choice,
+    Type.VARIABLES: _variables,
+    Type.MEMORY: _memory,
+    Type.NATIVE: _native,
+}

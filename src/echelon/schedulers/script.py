@@ -1,0 +1,25 @@
+"""What every job script ends in: the supervisor, as the launcher starts it and the environment wraps it."""
+
+from __future__ import annotations
+
+from echelon.command import Command
+from echelon.job import Job
+from echelon.registry import member
+from echelon.run_dir import RunDir
+
+
+def supervisor_of(job: Job, run_dir: RunDir) -> Command:
+    launch: Command = member("launcher", job.launcher).launch(job, run_dir.path)
+    inside: Command = member("environment", job.environment).enter(launch, job)
+    return inside
+
+
+def plain_script(job: Job, run_dir: RunDir, remark: str) -> str:
+    """For a job that is a process on this machine."""
+    lines = (
+        "#!/bin/sh",
+        f"# {job.name}: {remark}",
+        f"{Command(argv=('cd', job.cwd)).shell_lines()[0]} || exit",
+        *supervisor_of(job, run_dir).shell_lines(replace_shell=True),
+    )
+    return "\n".join(lines) + "\n"

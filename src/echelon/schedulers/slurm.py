@@ -1,0 +1,157 @@
+"""`--on slurm`: a batch job of a Slurm cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from echelon.errors import ConfigError
+from echelon.job import Job
+from echelon.run_dir import RunDir
+from echelon.schedulers import Fit, Found, Wishes, batch
+from echelon.schedulers.batch import pause
+from echelon.schedulers.slurm_queue import (
+    JOB_ID,
+    UNKNOWN_JOB,
+    number_and_cluster,
+    parse_job_id,
+    parse_sacct,
+    parse_scontrol,
+    parse_squeue,
+    sacct_argv,
+    scontrol_argv,
+    squeue_argv,
+    tool_argv,
+)
+from echelon.schedulers.slurm_script import OURS, render
+from echelon.states import JobStatus
+
+__all__ = ("STARTS_HERE", "cancel", "fit", "pause", "query", "render", "submit", "summary")
+
+STARTS_HERE = False
+
+TOOLS = batch.Tools(
+    label="Slurm",
+    out_of_reach=(
+        "Unable to contact slurm controller", "Socket timed out", "Connection refused", "Connection timed out",
+        "Zero Bytes were transmitted", "Slurm backup controller in standby", "Resource temporarily unavailable",
+        "temporarily unable to accept job",
+    ),
+)  # fmt: skip
+
+LEAKED = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "PMI_", "PMI2_", "PMIX_", "OMPI_COMM_WORLD_")
+KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT"})  # whom to talk to, and as whom
+DEFAULTS = {
+    "SBATCH_PARTITION": "partition", "SBATCH_ACCOUNT": "account", "SBATCH_QOS": "qos",
+    "SBATCH_RESERVATION": "reservation", "SBATCH_CONSTRAINT": "constraint",
+}  # fmt: skip
+"""Variables by which users tell sbatch their defaults; here they are settings, so that the script shows them."""
+
+
+def fit(wishes: Wishes, environ: Mapping[str, str]) -> Fit:
+    """GPUs as asked for: what the nodes have is not known here."""
+    for name in wishes.get("slurm") or {}:
+        if name in OURS:
+            raise ConfigError(
+                f"sbatch's --{name} is set by echelon itself",
+                origin=wishes.origin("slurm"),
+                hint=OURS[name] or "echelon render shows what sbatch is given",
+            )
+    found = {
+        key: Found(value=environ[name], origin=f"{name}={environ[name]}")
+        for name, key in DEFAULTS.items()
+        if environ.get(name)
+    }
+    gpus = 0 if wishes.get("cpu") else wishes.get("gpus_per_node") or 0
+    return Fit(gpus_per_node=gpus, found=found)
+
+
+def summary(job: Job, native_id: str) -> str:
+    number, cluster = number_and_cluster(native_id)
+    where = f" of {cluster}" if cluster else ""
+    return f"Slurm job {number}{where}" + (f" in {job.booking.partition}" if job.booking.partition else "")
+
+
+def submit(run_dir: RunDir, environ: Mapping[str, str]) -> str:
+    argv = ("sbatch", "--parsable", str(run_dir.job_script))
+    return TOOLS.submit(argv, without_outer_job(environ), parse_job_id)
+
+
+def without_outer_job(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a job submitted from inside of another one must not inherit: that one's size, place and ranks."""
+    return {name: value for name, value in environ.items() if name in KEPT or not name.startswith(LEAKED)}
+
+
+def query(run_dirs: Sequence[RunDir]) -> list[JobStatus | None]:
+    return batch.query(run_dirs, ask_about)
+
+
+def cancel(run_dir: RunDir) -> bool:
+    [now] = query([run_dir])
+    if now is None or now.state.ended:
+        return False
+    number, cluster = number_and_cluster(run_dir.read_native_id())
+    answer = TOOLS.ask(tool_argv("scancel", cluster, number), reading_environ(os.environ))
+    if answer.code != 0:
+        raise TOOLS.refusal("Slurm did not cancel the job", answer)
+    return True
+
+
+def ask_about(job_ids: Sequence[str]) -> dict[str, JobStatus]:
+    """What Slurm knows of these jobs: its queue first, its books for those that have left it."""
+    by_cluster: dict[str | None, dict[str, str]] = {}
+    for job_id in filter(JOB_ID.fullmatch, job_ids):
+        number, cluster = number_and_cluster(job_id)
+        by_cluster.setdefault(cluster, {})[number] = job_id
+    found: dict[str, JobStatus] = {}
+    for cluster, ids in by_cluster.items():
+        known = _queue(list(ids), cluster)
+        known.update(_ends({number: known.get(number) for number in ids}, cluster))
+        found.update({ids[number]: status for number, status in known.items() if number in ids})
+    return found
+
+
+def _queue(numbers: Sequence[str], cluster: str | None) -> dict[str, JobStatus]:
+    answer = TOOLS.ask(squeue_argv(numbers, cluster), reading_environ(os.environ))
+    if answer.code != 0 and UNKNOWN_JOB not in answer.words:
+        raise TOOLS.refusal("squeue did not say how the job is", answer)
+    return parse_squeue(answer.out)
+
+
+def _ends(known: Mapping[str, JobStatus | None], cluster: str | None) -> dict[str, JobStatus]:
+    """How those ended that are no longer in the queue: the books know, and for a few minutes the controller does."""
+    over = {number: status for number, status in known.items() if status is None or status.state.ended}
+    told = _books(list(over), cluster) if over else {}
+    for number, status in over.items():
+        if status is not None:
+            details = told.get(number) or parse_scontrol(_shown(number, cluster))
+            told[number] = replace(status, exit_code=details.exit_code if details else status.exit_code)
+    return told
+
+
+_no_books: set[str | None] = set()
+"""The clusters that keep no accounts, so that each is asked once."""
+
+
+def _books(numbers: Sequence[str], cluster: str | None) -> dict[str, JobStatus]:
+    """Only of jobs that have ended: of one that is not in the queue, accounts that say it runs are wrong."""
+    if cluster in _no_books:
+        return {}
+    answer = TOOLS.ask(sacct_argv(numbers, cluster), reading_environ(os.environ))
+    if answer.code != 0:
+        _no_books.add(cluster)
+        return {}
+    return {number: status for number, status in parse_sacct(answer.out).items() if status.state.ended}
+
+
+def _shown(number: str, cluster: str | None) -> str:
+    return TOOLS.ask(scontrol_argv(number, cluster), reading_environ(os.environ)).out
+
+
+def reading_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """For questions: nothing in it may choose another format, other jobs or another cluster than we mean."""
+    told_apart = (*LEAKED, "SQUEUE_", "SACCT_", "SCANCEL_", "SCONTROL_")
+    kept = KEPT - {"SLURM_CLUSTERS"}
+    plain = {name: value for name, value in environ.items() if name in kept or not name.startswith(told_apart)}
+    return {**plain, "LC_ALL": "C"}

@@ -1,0 +1,153 @@
+"""What squeue, sacct and scontrol really print, read."""
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from echelon.schedulers.slurm_queue import (
+    number_and_cluster,
+    parse_exit_code,
+    parse_job_id,
+    parse_sacct,
+    parse_scontrol,
+    parse_squeue,
+    parse_time,
+    sacct_argv,
+    scontrol_argv,
+    squeue_argv,
+    status,
+)
+from echelon.states import JobState, JobStatus
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def recorded(name):
+    return (RECORDED / name).read_text()
+
+
+# Job ids
+
+
+@pytest.mark.parametrize("text", ["123\n", "123;far\n", "  99\n", "sbatch: warning about something\n77\n"])
+def test_the_id_is_the_last_thing_that_sbatch_prints(text):
+    assert parse_job_id(text) == text.split()[-1]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n", "Submitted batch job", "12a", "-1", "1.5", "12;", "12;a b", "1;x;y", "0x1f"]
+)
+def test_what_is_no_id_is_refused(text):
+    with pytest.raises(ValueError, match="sbatch printed"):
+        parse_job_id(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("1", ("1", None)), ("12_3", ("12_3", None)), ("12;far", ("12", "far")), ("1_2;a-b", ("1_2", "a-b"))],
+)
+def test_an_id_is_a_number_and_perhaps_a_cluster(text, parts):
+    assert number_and_cluster(text) == parts
+
+
+# Questions
+
+
+def test_one_question_is_asked_about_all_jobs():
+    assert "--jobs=1,2_3" in squeue_argv(["1", "2_3"], None)
+    assert "--jobs=1,2_3" in sacct_argv(["1", "2_3"], None)
+
+
+@pytest.mark.parametrize("argv", [squeue_argv(["1"], "far"), sacct_argv(["1"], "far"), scontrol_argv("1", "far")])
+def test_a_job_of_another_cluster_is_asked_about_there(argv):
+    assert argv[1] == "--clusters=far"
+
+
+# Answers
+
+
+@pytest.mark.parametrize("version", ["22.05"])
+def test_squeue_is_read(version):
+    found = parse_squeue(recorded(f"squeue-{version}.txt"))
+    assert {number: one.state for number, one in found.items()} == {
+        "989159": JobState.FAILED,
+        "989158": JobState.QUEUED,
+        "989160_1": JobState.QUEUED,
+        "989160_2": JobState.QUEUED,
+        "989161": JobState.QUEUED,
+        "989157": JobState.RUNNING,
+        "989160_0": JobState.RUNNING,
+        "989170": JobState.CANCELLED,
+        "989171": JobState.QUEUED,
+    }
+    assert found["989158"].native == "PENDING (Resources)"
+    assert found["989158"].reason == "waiting for nodes to become free"
+    assert found["989158"].expected_start == datetime(2027, 11, 16, 3, 13, 57).timestamp()
+    assert found["989161"].expected_start is None
+    assert found["989157"] == JobStatus(state=JobState.RUNNING, native="RUNNING")
+    assert found["989171"].reason.endswith("(UnavailableNodes:n2)")
+
+
+def test_lines_that_are_no_job_are_passed_over():
+    assert parse_squeue("CLUSTER: far\n\nslurm_load_jobs error\n1|RUNNING\n|||\n") == {}
+
+
+@given(st.text())
+def test_nothing_that_squeue_could_print_is_a_crash(text):
+    parse_squeue(text)
+    parse_sacct(text)
+    parse_scontrol(text)
+
+
+@given(st.text(st.characters(codec=None, exclude_characters="\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")))
+def test_a_reason_may_hold_anything(reason):
+    [(number, told)] = parse_squeue(f"7|PENDING|N/A|{reason}\n").items()
+    assert (number, told.state) == ("7", JobState.QUEUED)
+
+
+def test_sacct_is_read():
+    found = parse_sacct(recorded("sacct-22.05.txt"))
+    assert {number: (one.state, one.native, one.exit_code) for number, one in found.items()} == {
+        "101": (JobState.SUCCEEDED, "COMPLETED", 0),
+        "102": (JobState.FAILED, "FAILED", 3),
+        "103": (JobState.CANCELLED, "CANCELLED", 143),
+        "104": (JobState.FAILED, "TIMEOUT", 124),
+        "105_1": (JobState.FAILED, "OUT_OF_MEMORY", 137),
+        "106": (JobState.FAILED, "NODE_FAIL", None),
+        "107": (JobState.RUNNING, "RUNNING", None),
+    }
+
+
+def test_scontrol_is_read():
+    assert parse_scontrol(recorded("scontrol-show-job-22.05.txt")) == JobStatus(
+        state=JobState.FAILED,
+        native="FAILED (NonZeroExitCode)",
+        reason="it ended with an exit code other than 0",
+        exit_code=3,
+    )
+    assert parse_scontrol("slurm_load_jobs error: Invalid job id specified\n") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("0:0", 0), ("3:0", 3), ("0:9", 137), ("0:15", 143), ("1:9", 137), ("", None), ("x", None)]
+)
+def test_an_exit_code_is_said_as_shells_say_it(text, code):
+    assert parse_exit_code(text) == code
+
+
+@pytest.mark.parametrize("text", ["N/A", "", "Unknown", "2026-13-01T00:00:00"])
+def test_what_is_no_time_is_none(text):
+    assert parse_time(text) is None
+
+
+def test_only_jobs_that_have_ended_have_an_exit_code():
+    assert status("RUNNING", exit_code=0).exit_code is None
+    assert status("FAILED", exit_code=2).exit_code == 2
+
+
+def test_only_jobs_that_wait_have_an_expected_start():
+    assert status("RUNNING", start="2026-01-15T10:15:00").expected_start is None
+    assert status("PENDING", start="2026-01-15T10:15:00").expected_start is not None

@@ -1,0 +1,193 @@
+"""The job script of `--on slurm`: files to be read in diffs, and values that try to break out of their line."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from echelon.errors import ConfigError
+from echelon.job import Booking, Job, Policies, Resources, Script, ScriptKind
+from echelon.run_dir import RunDir
+from echelon.schedulers.slurm_script import OURS, directive, directives, quoted, render, slurm_time
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+RUN = RunDir(Path("/home/ada/gpt/runs/gpt-20260115-101500-7f3a"))
+
+PLAIN = Job(
+    name="gpt",
+    script=Script(kind=ScriptKind.FILE, target="train.py", args=("--lr", "1e-4")),
+    cwd="/home/ada/gpt",
+    python="/home/ada/gpt/.venv/bin/python",
+    scheduler="slurm",
+)
+EVERYTHING = replace(
+    PLAIN,
+    resources=Resources(
+        nodes=4, spare_nodes=1, procs_per_node=8, gpus_per_node=8, cpus=96, memory="900G",
+        time_limit=timedelta(days=1, hours=12),
+    ),
+    policies=Policies(notice=timedelta(minutes=5)),
+    booking=Booking(
+        partition="gpu,long", account="nlp", qos="high", constraint="a100&nvlink", reservation="deadline",
+        nodelist="gpu[01-16]", exclude="gpu03,gpu[07-09]", dependency="afterok:1234:1235,singleton",
+        mail="ada@example.org", mail_type="BEGIN,TIME_LIMIT_80", comment="ablation 7", licenses="matlab:2",
+        gpu_type="a100", native={"exclusive": "", "switches": "1@00:10:00", "nice": "100"},
+    ),
+)  # fmt: skip
+GRES = replace(
+    PLAIN,
+    resources=Resources(nodes=2, gpus_per_node=4, procs_per_node=4),
+    booking=Booking(gres=True, gpu_type="l40s", native={"gres": "nvme:1"}, mail="ada@example.org"),
+)
+NASTY = replace(
+    PLAIN,
+    script=Script(kind=ScriptKind.COMMAND, target="./run it.sh", args=("$HOME", "it's")),
+    cwd="/home/ada/it's $HOME 100% \\o/ #1",
+    python="/opt/py thon/bin/python",
+    env={"GREETING": "hello, 'world' \"$HOME\"\nsecond line"},
+    booking=Booking(comment="a \"b\" 'c' \\d $(e) `f` #g ; h", native={"container-env": "A,B C"}),
+)
+NASTY_RUN = RunDir(Path("/home/ada/it's 100% $HOME/gpt-20260115-101500-7f3a"))
+
+
+@pytest.mark.parametrize(
+    ("job", "run_dir", "name"),
+    [
+        (PLAIN, RUN, "slurm.sh"),
+        (EVERYTHING, RUN, "slurm-everything.sh"),
+        (GRES, RUN, "slurm-gres.sh"),
+        (NASTY, NASTY_RUN, "slurm-nasty.sh"),
+    ],
+)
+def test_the_script_is_the_golden_one(job, run_dir, name):
+    assert render(job, run_dir) == (GOLDEN / name).read_text()
+
+
+# Nothing breaks out
+
+
+def as_sbatch_reads(line):
+    """The words of a directive, by the rules of sbatch's own reader (get_argument in its opt.c)."""
+    words, word, quote, escaped, started = [], [], "", False, False
+    for letter in line.removeprefix("#SBATCH"):
+        if escaped:
+            word.append(letter)
+            escaped = False
+        elif letter == "\\":
+            escaped = started = True
+        elif quote:
+            if letter == quote:
+                quote = ""
+            else:
+                word.append(letter)
+        elif letter in "\"'":
+            quote, started = letter, True
+        elif letter.isspace() and letter.isascii():
+            if started:
+                words.append("".join(word))
+            word, started = [], False
+        elif letter == "#":
+            break
+        else:
+            word.append(letter)
+            started = True
+    assert not quote
+    return [*words, "".join(word)] if started else words
+
+
+one_line = st.text(st.characters(codec=None)).filter(lambda text: not any(ord(c) < 32 or ord(c) == 127 for c in text))
+nasty = st.text(" \"'\\#$`;%:=,-a", min_size=1)
+
+
+@given(one_line | nasty)
+def test_whatever_a_value_holds_sbatch_reads_one_option_with_that_value(value):
+    line = directive("comment", value)
+    assert "\n" not in line
+    assert as_sbatch_reads(line) == [f"--comment={value}"]
+
+
+@given(st.text(), st.sampled_from("\n\r\0\t\x1b\x7f\x0b"), st.text())
+def test_a_control_character_is_refused(before, letter, after):
+    with pytest.raises(ConfigError, match="cannot be given to Slurm") as caught:
+        directive("chdir", before + letter + after)
+    assert caught.value.origin == "#SBATCH --chdir"
+
+
+def test_a_value_longer_than_sbatch_reads_is_refused():
+    with pytest.raises(ConfigError, match="too long"):
+        directive("comment", "x" * 9000)
+
+
+@given(nasty, nasty, nasty)
+def test_a_script_has_its_directives_its_command_and_nothing_else(cwd, comment, native):
+    job = replace(PLAIN, cwd=f"/{cwd}", booking=Booking(comment=comment, native={"begin": native}))
+    first, *middle, last = render(job, RUN).splitlines()
+    assert first == "#!/bin/sh"
+    assert all(line.startswith("#SBATCH --") for line in middle)
+    assert last.startswith("exec ")
+
+
+def test_a_folder_with_a_line_break_is_refused_before_anything_is_submitted():
+    with pytest.raises(ConfigError, match="control character") as caught:
+        render(replace(PLAIN, cwd="/home/x\n#SBATCH --partition=stolen"), RUN)
+    assert "folder" in caught.value.hint
+
+
+@pytest.mark.parametrize("value", ["gpu", "a100:8", "gpu[01-16]", "1@00:10:00", "/a/b.out", "x=y", "me@example.org"])
+def test_plain_values_are_left_as_they_are(value):
+    assert quoted(value) == value
+
+
+@pytest.mark.parametrize("value", ["", " ", "a b", "a#b", "'", '"', "\\", "a;b", "$x", "a&b", "(a|b)", "~", "*"])
+def test_others_are_quoted(value):
+    assert quoted(value).startswith('"')
+
+
+# Single directives
+
+
+def asked(job, run_dir=RUN):
+    return dict(directives(job, run_dir))
+
+
+def test_spare_nodes_are_asked_for_too():
+    assert asked(EVERYTHING)["nodes"] == "5"
+
+
+def test_mail_without_a_type_is_sent_at_the_end():
+    assert asked(GRES)["mail-type"] == "END,FAIL"
+
+
+@pytest.mark.parametrize(("seconds", "lead"), [(60, 60), (0.5, 1), (90.2, 91), (1e6, 65535)])
+def test_the_lead_of_the_notice_is_whole_seconds_that_slurm_takes(seconds, lead):
+    job = replace(PLAIN, policies=Policies(notice=timedelta(seconds=seconds)))
+    assert asked(job)["signal"] == f"B:USR1@{lead}"
+
+
+@pytest.mark.parametrize(
+    ("duration", "text"),
+    [
+        (timedelta(seconds=90), "0-00:01:30"),
+        (timedelta(seconds=0.5), "0-00:00:01"),
+        (timedelta(hours=2), "0-02:00:00"),
+        (timedelta(days=3, hours=23, minutes=59, seconds=59), "3-23:59:59"),
+        (timedelta(days=30), "30-00:00:00"),
+    ],
+)
+def test_time_is_written_as_slurm_reads_it(duration, text):
+    assert slurm_time(duration) == text
+
+
+def test_a_percent_sign_in_a_path_stays_one():
+    assert asked(PLAIN, RunDir(Path("/a%j/b")))["output"] == "/a%%j/b/job.out"
+
+
+def test_no_gpu_means_no_word_about_gpus():
+    assert not {"gpus-per-node", "gres"} & set(asked(PLAIN))
+
+
+def test_the_options_we_set_ourselves_are_all_named():
+    assert set(asked(EVERYTHING)) | set(asked(GRES)) <= set(OURS) | {"gres", "exclusive", "switches", "nice"}
