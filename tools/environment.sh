@@ -13,7 +13,7 @@ as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then sudo "$@"; else return 1; fi
 }
 
-# apt_install PACKAGE...: installs what is missing; false where that is not allowed.
+# apt_install PACKAGE...: installs what is missing, and nothing that is merely recommended; false where that is not allowed.
 apt_install() {
   command -v dpkg >/dev/null || return 1
   missing=
@@ -23,8 +23,20 @@ apt_install() {
   [ -n "$missing" ] || return 0
   say "installing Debian packages:$missing"
   # shellcheck disable=SC2086  # the list is meant to be split
-  as_root apt-get update -qq && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $missing >/dev/null
+  as_root apt-get update -qq && without_daemons as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends $missing >/dev/null
 }
+
+# without_daemons COMMAND...: packages that it installs start nothing on this machine. Debian asks policy-rc.d first.
+without_daemons() (
+  if ! [ -e /usr/sbin/policy-rc.d ]; then
+    trap 'as_root rm -f /usr/sbin/policy-rc.d' EXIT
+    trap 'exit 130' INT TERM
+    printf '#!/bin/sh\nexit 101\n' | as_root tee /usr/sbin/policy-rc.d >/dev/null
+    as_root chmod 755 /usr/sbin/policy-rc.d
+  fi
+  "$@"
+)
 
 # make_environment EXTRAS: ./.venv with torch, echelon and the named extras (none, or dev).
 make_environment() {

@@ -110,7 +110,7 @@ class Job:
     cold: bool = False
     ports: str | None = None
     interface: str | None = None
-    """The network interface that ranks meet on; None leaves it to the node side."""
+    """The network that the nodes meet on, where it is not to be found by routes."""
 
     @property
     def warm(self) -> bool:

@@ -224,6 +224,11 @@ class AttemptDir:
         return self.path / "error.json"
 
     @property
+    def orphaned(self) -> Path:
+        """Made by the agent that puts the job back into the queue because its supervisor's host is lost."""
+        return self.path / "orphaned"
+
+    @property
     def exit_code(self) -> Path:
         return self.path / "exit_code"
 

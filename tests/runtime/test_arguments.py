@@ -3,7 +3,7 @@
 import json
 import os
 
-from conftest import SCRIPTS, marked_processes
+from running import SCRIPTS, marked_processes
 
 NASTY = [
     "a b",

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from conftest import SCRIPTS
+from running import SCRIPTS
 
 WAYS = pytest.mark.parametrize(
     "way", [pytest.param((), marks=pytest.mark.torch, id="warm"), pytest.param(("--cold",), id="cold")]

@@ -8,7 +8,7 @@ import venv
 
 import pytest
 
-from conftest import SCRIPTS
+from running import SCRIPTS
 
 STEPS = SCRIPTS / "steps.py"
 

@@ -2,7 +2,7 @@
 
 import signal
 
-from conftest import SCRIPTS
+from running import SCRIPTS
 
 STEPS = SCRIPTS / "steps.py"
 

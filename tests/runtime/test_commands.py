@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from conftest import SCRIPTS, wait_for
 from echelon.command import typed
+from running import SCRIPTS, wait_for
 
 STEPS = SCRIPTS / "steps.py"
 LONG = ("--steps", "2000", "--seconds", "0.05")

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from conftest import SCRIPTS, marked_processes, wait_for
 from echelon.node import processes
+from running import SCRIPTS, marked_processes, wait_for
 
 STEPS = SCRIPTS / "steps.py"
 TWO_BY_TWO = ("-N", "2", "-g", "2", "--cold")

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from conftest import DEADLINE_SECONDS
+from running import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.torch
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import wait_for
+from running import wait_for
 
 pytestmark = pytest.mark.torch
 

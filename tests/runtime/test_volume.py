@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from conftest import marked_processes, wait_for
+from running import marked_processes, wait_for
 
 FLOOD = """
 import os, sys

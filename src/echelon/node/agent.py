@@ -18,6 +18,8 @@ from echelon.node.as_main import STACKS_SIGNAL
 from echelon.node.channel import Channel, ChannelClosed, dial
 from echelon.node.crew import Crew
 from echelon.node.environ import node_environ, shown
+from echelon.node.hosts.orphans import requeue_without_supervisor
+from echelon.node.interfaces import address_of, variables_for
 from echelon.node.messages import (
     Bind,
     Bound,
@@ -38,6 +40,7 @@ from echelon.node.messages import (
     StoreDied,
     Trouble,
     Upward,
+    Warned,
     from_wire,
     to_wire,
 )  # fmt: skip
@@ -50,9 +53,10 @@ STACKS_SECONDS = 3.0
 STACKS_QUIET_SECONDS = 0.1
 STARTER_SECONDS = 5.0
 CPU_SECONDS = 10.0
+FENCE = 0.75  # of the heartbeat: a node that is cut off has ended its ranks before anybody replaces them
 
 
-def main(*, run_path: Path, attempt: int, node: int, host: str, address: str, supervisor: tuple[str, int]) -> int:
+def main(*, run_path: Path, attempt: int, node: int, host: str, source: str, supervisor: tuple[str, int]) -> int:
     run_dir = RunDir(run_path)
     job = run_dir.read_job()
     kinship.adopt_orphans()
@@ -62,12 +66,17 @@ def main(*, run_path: Path, attempt: int, node: int, host: str, address: str, su
     crew = None
     try:
         crew = Crew(job=job, run_path=run_path, attempt=attempt_dir, host=host, node_dir=node_dir, environ=environ)
-        channel = dial(*supervisor, run_dir.token.read_bytes(), timeout=job.policies.join_timeout.total_seconds())
+        channel = dial(
+            *supervisor, run_dir.token.read_bytes(), timeout=job.policies.join_timeout.total_seconds(),
+            source=address_of(job.interface) if job.interface else source,
+        )  # fmt: skip
+        address = channel.own_address
         agent = Agent(job=job, crew=crew, channel=channel, node_dir=node_dir, attempt=attempt_dir, address=address)
-        agent.say(Hello(node=node, host=host, pid=os.getpid(), node_dir=str(node_dir.path)))
+        agent.say(Hello(node=node, host=host, address=address, pid=os.getpid(), node_dir=str(node_dir.path)))
         try:
+            agent.choose_network()
             run_dir.write(attempt_dir.node_env(host), shown(environ))
-            return agent.work()
+            is_orphan = agent.work()
         except (OSError, EchelonError) as error:  # a full disk, a folder that was removed: say so before leaving
             hint = "mend that, then echelon resume {run}"
             agent.say(Trouble(what="the agent cannot go on", why=str(error), hint=hint))
@@ -76,6 +85,9 @@ def main(*, run_path: Path, attempt: int, node: int, host: str, address: str, su
         if crew is not None:
             crew.close(STARTER_SECONDS)
         node_dir.remove()
+    if is_orphan:
+        requeue_without_supervisor(job, attempt_dir, os.environ)
+    return 0
 
 
 @dataclass
@@ -115,31 +127,40 @@ class Agent:
     def say(self, message: Upward) -> None:
         self._channel.send(to_wire(message))
 
-    def work(self) -> int:
-        """Until the supervisor says leave (0), or is gone (1)."""
+    def choose_network(self) -> None:
+        """Tells gloo and NCCL which network to use, only where they would not find it, and says so."""
+        chosen = variables_for(self._address, self._job.interface) if self._job.scheduler != "local" else {}
+        if chosen:
+            self._crew.network = chosen
+            self._crew.remark(", ".join(f"{name}={value}" for name, value in chosen.items()))
+
+    def work(self) -> bool:
+        """Until the supervisor says leave; true if it is gone, or cannot be heard, and never said so."""
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a notice comes over the channel
         wake = wake_on(signal.SIGTERM, signal.SIGINT)
         next_pulse = 0.0
+        heartbeat = self._job.policies.heartbeat.total_seconds()
         while not self._leaving:
             readable = self._wait(wake, next_pulse)
             now = time.monotonic()
             if wake in readable:
-                return 1
+                os.read(wake, 4096)
+                self.say(Warned())
             self._read_outputs(readable)
             if self._crew.link.fileno() in readable:
                 self._hear_starter()
             if self._channel.fileno() in readable and not self._hear_supervisor():
-                return 1
-            if now - self._heard > self._job.policies.heartbeat.total_seconds():
-                return 1  # cut off: whoever still reaches the supervisor goes on without us
+                return True
+            if now - self._heard > heartbeat * FENCE:
+                return True  # cut off: whoever still reaches the supervisor goes on without us
             if now >= next_pulse:
-                next_pulse = now + min(PULSE_SECONDS, self._job.policies.heartbeat.total_seconds() / 5)
+                next_pulse = now + min(PULSE_SECONDS, heartbeat / 5)
                 self._pulse()
             self._go_on_stopping(now)
             self._go_on_dumping(now)
             self._crew.send_orders()
             self._channel.flush()
-        return 0
+        return False
 
     def _wait(self, wake: int, next_pulse: float) -> list[int]:
         outputs = [member.output.fd for member in self._crew.living() if not member.output.ended]

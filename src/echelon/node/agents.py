@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -12,36 +10,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from echelon.job import Job
-from echelon.node import processes
 from echelon.node.channel import Channel, ChannelClosed, Doorman
-from echelon.node.messages import Downward, Hello, Upward, to_wire, upward
-from echelon.node.node_dir import NodeDir
+from echelon.node.hosts import Hosts
+from echelon.node.messages import Downward, Hello, Leave, Upward, to_wire, upward
 from echelon.node.situation import Loss
-from echelon.plan import gpus_of_node
 
 HANDSHAKE_SECONDS = 10.0
 MOST_STRANGERS = 32
-CLEAN_UP_SECONDS = 3.0
-REAP_SECONDS = 5.0
 LEAVE_SECONDS = 10.0  # longer than an agent takes to end a starter that does not answer
 
 
 @dataclass
 class Agent:
-    node: int
-    host: str
-    address: str
     process: subprocess.Popen[bytes]
     channel: Channel | None = None
+    address: str = ""
     heard: float = 0.0
     node_dir: Path | None = None
 
 
 @dataclass
 class Agents:
-    """One rehearsed node is one subprocess here, with a loopback address of its own."""
+    """One for each node, by its number; how one is started and ended is the business of its hosts."""
 
     job: Job
+    hosts: Hosts
     run_path: Path
     attempt: int
     token: bytes
@@ -52,28 +45,13 @@ class Agents:
     newcomers: dict[int, tuple[Channel, float]] = field(default_factory=dict)
 
     def start(self, node: int) -> None:
-        host, address = f"node{node}", f"127.0.0.{node + 1}"
+        host = self.hosts.all[node]
         here, port = self.listener.getsockname()[:2]
         argv = [
-            sys.executable, "-I", sys.argv[0], "agent", str(self.run_path), str(self.attempt), str(node), host, address,
-            here, str(port),
+            sys.executable, "-I", sys.argv[0], "agent", str(self.run_path), str(self.attempt), str(node), host.name,
+            host.source, here, str(port),
         ]  # fmt: skip
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **self._gpu_variables(node)},
-            start_new_session=True,
-        )
-        self.agents[node] = Agent(node, host, address, process, heard=time.monotonic())
-
-    def _gpu_variables(self, node: int) -> dict[str, str]:
-        per_node = self.job.resources.gpus_per_node
-        if per_node == 0:
-            return {}
-        listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-        everything = range(per_node * self.job.resources.all_nodes)
-        visible = tuple(listed.split(",")) if listed else tuple(map(str, everything))
-        return {"CUDA_VISIBLE_DEVICES": ",".join(gpus_of_node(visible, node, per_node))}
+        self.agents[node] = Agent(self.hosts.start(node, argv), heard=time.monotonic())
 
     def tell(self, node: int, message: Downward) -> None:
         channel = self.agents[node].channel
@@ -162,45 +140,32 @@ class Agents:
         if agent is None or agent.channel is not None or not isinstance(hello, Hello):
             channel.close()
             return []
-        agent.channel, agent.heard, agent.node_dir = channel, time.monotonic(), Path(hello.node_dir)
+        agent.channel, agent.heard = channel, time.monotonic()
+        agent.address, agent.node_dir = hello.address, Path(hello.node_dir)
         return [(hello.node, message) for message in messages]
 
     # Losing and ending
 
     def silent(self, seconds: float) -> list[tuple[int, Loss]]:
-        """Those that died, and those that have said nothing for too long."""
+        """Those that died before they came, and those that have said nothing for too long."""
         now = time.monotonic()
         lost = []
         for node, agent in self.agents.items():
-            if agent.process.poll() is not None:
+            if agent.channel is None and agent.process.poll() is not None:
                 lost.append((node, Loss.PROCESS))
             elif agent.channel is not None and now - agent.heard > seconds:
                 lost.append((node, Loss.HOST))
         return lost
 
     def end(self, node: int) -> None:
-        """The agent first: its starter notices, ends the ranks and cleans up. What has not gone by then is killed."""
+        """An agent leaves when its channel is closed; the hosts see to those that do not."""
         agent = self.agents.pop(node, None)
         if agent is None:
             return
         if agent.channel is not None:
+            agent.channel.send(to_wire(Leave()))
             agent.channel.close()
-        agent.process.kill()
-        _wait(agent.process, REAP_SECONDS)
-        deadline = time.monotonic() + CLEAN_UP_SECONDS
-        while (orphans := self._adopted()) and time.monotonic() < deadline:
-            time.sleep(0.005)
-        for pid in orphans:
-            for member in (pid, *processes.descendants(pid)):
-                processes.send_signal(member, signal.SIGKILL)
-        if agent.node_dir is not None:
-            NodeDir(agent.node_dir).remove()
-
-    def _adopted(self) -> list[int]:
-        """What lost its parent when an agent died is our child now; those of them that still live."""
-        known = {agent.process.pid for agent in self.agents.values()}
-        orphans = [pid for pid in processes.children(os.getpid()) if pid not in known]
-        return [pid for pid in orphans if not _reap(pid)]
+        self.hosts.end(agent.process, agent.node_dir)
 
     def dismiss(self) -> None:
         """The end of its channel tells an agent to leave; those that do not are ended."""
@@ -215,6 +180,7 @@ class Agents:
             _wait(agent.process, max(0.0, deadline - time.monotonic()))
         for node in list(self.agents):
             self.end(node)
+        self.hosts.tend()
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
@@ -222,10 +188,3 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
         pass
-
-
-def _reap(pid: int) -> bool:
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True

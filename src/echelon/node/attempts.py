@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
 import sys
+import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 
 from echelon import exit_codes
-from echelon.errors import EchelonError
+from echelon.errors import EchelonError, SchedulerError
 from echelon.events import Kind, read_events
 from echelon.job import Job
 from echelon.node import kinship, lease, ports
 from echelon.node.agents import Agents
+from echelon.node.hosts import Hosts, Unreachable, hosts_of
 from echelon.node.record import Record
 from echelon.node.situation import Ending, Outcome
 from echelon.node.supervisor import Supervisor, rules_of
 from echelon.node.wake import SUPERVISOR_SIGNALS, wake_on
 from echelon.run_dir import RunDir
+
+LEASE_PATIENCE_SECONDS = 120.0  # longer than a cut-off supervisor, or the lock of a dead file client, lives on
 
 
 def main(run_path: Path) -> int:
@@ -26,55 +32,106 @@ def main(run_path: Path) -> int:
     wake = wake_on(*SUPERVISOR_SIGNALS)  # a signal between two attempts waits in it
     run_dir = RunDir(run_path)
     try:
-        lease.take(run_dir.lease)
+        held = lease.take(run_dir.lease, _patience(os.environ))
     except lease.LeaseHeld as holder:
         print(f"another supervisor of this run is alive ({holder}); this one leaves", file=sys.stderr)
         return exit_codes.LEASE_HELD
     kinship.adopt_orphans()
     requeued = requeues_so_far(run_dir)
     while True:
-        outcome = _one_attempt(run_dir, run_dir.claimed_attempt(), requeued, wake)
-        if outcome.ending is not Ending.REQUEUED:
+        attempt = run_dir.claimed_attempt()
+        outcome, hosts = _one_attempt(run_dir, attempt, requeued, wake)
+        if hosts is None:
             return outcome.exit_code
-        requeued += 1
+        if not hosts.requeues_here:
+            os.close(held)  # the next attempt may come before we are through
+            return _requeue(hosts, outcome, run_dir, attempt)
+        requeued += outcome.counts
+
+
+def _patience(environ: Mapping[str, str]) -> float:
+    """A job that its scheduler has put back may start before the supervisor that it lost has noticed."""
+    return LEASE_PATIENCE_SECONDS if environ.get("SLURM_RESTART_COUNT", "0") != "0" else 0.0
 
 
 def requeues_so_far(run_dir: RunDir) -> int:
-    """Since a person last started or resumed the run."""
+    """Of those that were asked for, since a person last started or resumed the run."""
     count = 0
     for event in read_events(run_dir.events):
-        count = 0 if event.kind is Kind.SUBMITTED else count + (event.kind is Kind.REQUEUED)
+        counts = event.kind is Kind.REQUEUED and event.fields.get("counts", True)
+        count = 0 if event.kind is Kind.SUBMITTED else count + bool(counts)
     return count
 
 
-def _one_attempt(run_dir: RunDir, attempt: int, requeued: int, wake: int) -> Outcome:
-    """Whatever goes wrong inside, nothing is left running and the end is recorded."""
+def _one_attempt(run_dir: RunDir, attempt: int, requeued: int, wake: int) -> tuple[Outcome, Hosts | None]:
+    """How it ended, recorded, with nothing left running; and the hosts, if they are to be asked for the next one."""
     run_dir.attempt(attempt).path.mkdir(mode=0o700, exist_ok=True)
     record = Record(run_dir, attempt)
+    hosts = None
     try:
-        outcome = _supervise(run_dir.read_job(), run_dir, attempt, requeued, wake, record)
+        job = run_dir.read_job()
+        hosts = hosts_of(job, run_dir.path, os.environ)
+        outcome = _supervise(job, run_dir, hosts, attempt, requeued, wake, record)
     except EchelonError as error:
-        reason = ": ".join(filter(None, (error.what, error.why)))
-        outcome = Outcome(ending=Ending.FAILED, exit_code=error.exit_code, reason=reason, hint=error.hint or "")
+        outcome = _failure(error)
     except Exception:  # noqa: BLE001  the outermost function of the process
         text = traceback.format_exc()
         record.remark(text)
         reason = f"internal error: {text.strip().splitlines()[-1]}"
         outcome = Outcome(ending=Ending.FAILED, exit_code=exit_codes.NO_VERDICT, reason=reason)
+    if outcome.ending is Ending.CANCELLED and hosts is not None and _was_taken_back(hosts):
+        reason = "the scheduler put the job back into its queue"
+        outcome = Outcome(ending=Ending.REQUEUED, exit_code=exit_codes.REQUEUE, reason=reason, counts=False)
+        hosts = None
     record.finish(outcome)
-    return outcome
+    return outcome, hosts if outcome.ending is Ending.REQUEUED else None
 
 
-def _supervise(job: Job, run_dir: RunDir, attempt: int, requeued: int, wake: int, record: Record) -> Outcome:
+def _requeue(hosts: Hosts, outcome: Outcome, run_dir: RunDir, attempt: int) -> int:
+    try:
+        hosts.requeue(outcome.lost_hosts)
+    except SchedulerError as error:
+        outcome = _failure(error)
+        Record(run_dir, attempt).finish(outcome)
+    return outcome.exit_code
+
+
+def _failure(error: EchelonError) -> Outcome:
+    reason = ": ".join(filter(None, (error.what, error.why)))
+    return Outcome(ending=Ending.FAILED, exit_code=error.exit_code, reason=reason, hint=error.hint or "")
+
+
+def _was_taken_back(hosts: Hosts) -> bool:
+    """TERM is what a scheduler sends to end a job, and to put it back into the queue."""
+    question = hosts.ask()
+    while question is not None:
+        try:
+            standing = question.answer()
+        except Unreachable:
+            return False
+        if standing is not None:
+            return standing.taken_back
+        time.sleep(0.02)
+    return False
+
+
+def _supervise(
+    job: Job, run_dir: RunDir, hosts: Hosts, attempt: int, requeued: int, wake: int, record: Record
+) -> Outcome:
     token = secrets.token_bytes(32)
     run_dir.write(run_dir.token, token)
-    listener = ports.bind("127.0.0.1", None)
+    listener = ports.bind(hosts.listen_address(), None)
     listener.listen(4096)
     listener.setblocking(False)
-    agents = Agents(job=job, run_path=run_dir.path, attempt=attempt, token=token, listener=listener)
+    agents = Agents(job=job, hosts=hosts, run_path=run_dir.path, attempt=attempt, token=token, listener=listener)
     try:
         return Supervisor(
-            job=job, run_id=run_dir.run_id, attempt=attempt, rules=rules_of(job, requeued), agents=agents, record=record
+            job=job,
+            run_id=run_dir.run_id,
+            attempt=attempt,
+            rules=rules_of(job, requeued, hosts),
+            agents=agents,
+            record=record,
         ).work(wake)
     finally:
         agents.dismiss()

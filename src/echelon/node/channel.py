@@ -43,6 +43,11 @@ class Channel:
     def fileno(self) -> int:
         return self._read_fd
 
+    @property
+    def own_address(self) -> str:
+        """This machine's address on the network that leads to the other side; none where there is no network."""
+        return "" if self._keep is None else str(self._keep.getsockname()[0])
+
     def send(self, message: dict[str, Any]) -> None:
         payload = json.dumps(message).encode()
         self._outgoing += HEADER.pack(len(payload)) + payload
@@ -147,9 +152,9 @@ class Doorman:
         return Channel.over(self.sock)
 
 
-def dial(address: str, port: int, token: bytes, timeout: float) -> Channel:
+def dial(address: str, port: int, token: bytes, timeout: float, source: str = "") -> Channel:
     """The agent's half of the handshake; raises OSError or ChannelClosed."""
-    sock = socket.create_connection((address, port), timeout=timeout)
+    sock = socket.create_connection((address, port), timeout=timeout, source_address=(source, 0) if source else None)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _prove(sock, token)

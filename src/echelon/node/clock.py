@@ -11,28 +11,39 @@ from echelon.node.situation import Event, NoticeDue, TimeIsUp
 
 @dataclass
 class Clock:
-    notice_at: float | None
     end_at: float | None
+    lead: float = 0.0
+    """How long before the end the notice is due."""
+    noticed: bool = False
+    over: bool = False
 
     @classmethod
     def of(cls, job: Job, began: float) -> Clock:
         limit = job.resources.time_limit
-        if limit is None:
-            return cls(None, None)
-        end = began + limit.total_seconds()
-        return cls(max(began, end - job.policies.notice.total_seconds()), end)
+        end = None if limit is None else began + limit.total_seconds()
+        return cls(end, job.policies.notice.total_seconds())
+
+    def ends(self, moment: float) -> None:
+        """The scheduler's own word, which counts for more than what was asked for."""
+        self.end_at = moment
 
     def due(self, now: float) -> Iterator[Event]:
         """Each event once."""
-        if self.notice_at is not None and now >= self.notice_at:
-            self.notice_at = None
+        if not self.noticed and self.end_at is not None and now >= self.end_at - self.lead:
+            self.noticed = True
             yield NoticeDue()
-        if self.end_at is not None and now >= self.end_at:
-            self.end_at = None
+        if not self.over and self.end_at is not None and now >= self.end_at:
+            self.over = True
             yield TimeIsUp()
 
+    def is_near(self, now: float, early: float) -> bool:
+        """Whether the notice is due by itself within so many seconds."""
+        return self.end_at is not None and not self.noticed and now >= self.end_at - self.lead - early
+
     def next(self) -> float:
-        return min((moment for moment in (self.notice_at, self.end_at) if moment is not None), default=float("inf"))
+        if self.end_at is None or self.over:
+            return float("inf")
+        return self.end_at if self.noticed else self.end_at - self.lead
 
     def seconds_left(self, now: float) -> float:
         return float("inf") if self.end_at is None else max(0.0, self.end_at - now)

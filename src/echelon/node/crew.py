@@ -57,6 +57,8 @@ class Crew:
         self._environ = environ
         self._node_log = LogFile(attempt.node_log(host))
         self.members: dict[int, Member] = {}
+        self.network: dict[str, str] = {}
+        """Variables that name the network, for ranks that were not told."""
         self.umask = os.umask(0o077)
         self._hire_starter()
 
@@ -84,9 +86,12 @@ class Crew:
             self.members[rank] = Member(rank, RankOutput(read_fd, rank, width, log, self._node_log))
             self._order(
                 "rank", write_fd, rank=rank, generation=placement.generation, umask=self.umask,
-                env={**placement.variables(local_rank), **self._rank_variables(rank)},
+                env={**self._unless_set(self.network), **placement.variables(local_rank), **self._rank_variables(rank)},
             )  # fmt: skip
             os.close(write_fd)
+
+    def _unless_set(self, variables: dict[str, str]) -> dict[str, str]:
+        return {name: value for name, value in variables.items() if name not in self._environ}
 
     def _rank_variables(self, rank: int) -> dict[str, str]:
         return {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 
 from echelon.exit_codes import REQUEUE, TIME_LIMIT
 from echelon.node.faults import Fault, fault_of, signal_name
-from echelon.node.gather import alive, begin, begin_when_gathered, finish, ready, with_node
+from echelon.node.gather import alive, begin, begin_when_gathered, finish, ready, requeue, with_node
 from echelon.node.messages import Exit
 from echelon.node.recover import further, recover, tally
 from echelon.node.situation import (
@@ -40,6 +41,7 @@ from echelon.node.situation import (
     StopRanks,
     StoreLost,
     TimeIsUp,
+    WarningCame,
 )
 
 
@@ -78,6 +80,8 @@ def decide(state: State, event: Event) -> Decision:
             return _noticed(state)
         case TimeIsUp():
             return _time_is_up(state)
+        case WarningCame():
+            return replace(state, warned=True), ()
         case CancelAsked():
             return _cancelled(state, event.signum)
         case Hopeless():
@@ -120,39 +124,32 @@ def _exited(state: State, exit: Exit) -> Decision:
         return _all_left(state)
     if state.phase is Phase.WINDING or exit.code == 0:
         return state, ()
-    if exit.code == REQUEUE:
+    if _asks_for_another_attempt(state, exit):
         return replace(state, phase=Phase.WINDING), ()
     return _stop(state)
+
+
+def _asks_for_another_attempt(state: State, exit: Exit) -> bool:
+    """By its exit code; or it died of the TERM with which the scheduler ends the job early."""
+    return exit.code == REQUEUE or (state.warned and exit.code == -signal.SIGTERM)
 
 
 def _all_left(state: State) -> Decision:
     codes = {exit.code for exit in state.exits.values()}
     if codes == {0}:
         return _stop(state, outcome=Outcome(ending=Ending.SUCCEEDED, exit_code=0, reason="all ranks finished"))
-    if REQUEUE in codes:
-        return _stop(state, outcome=_requeue(state, _in_time(state)))
+    if any(_asks_for_another_attempt(state, exit) for exit in state.exits.values()):
+        return _stop(state, outcome=requeue(state, _in_time(state)))
     return _stop(state)
 
 
 def _in_time(state: State) -> str:
     """Some rank asked to be requeued; one that failed on the way out is not passed over in silence."""
-    failed = fault_of([exit for exit in state.exits.values() if exit.code != REQUEUE])
+    failed = fault_of([exit for exit in state.exits.values() if not _asks_for_another_attempt(state, exit)])
     everyone = len(state.exits) == len(state.members) * state.rules.procs_per_node
     who = "the ranks" if everyone else f"{len(state.exits)} ranks"
-    return f"{who} stopped in time" + (f", though {failed.sentence}" if failed is not None else "")
-
-
-def _requeue(state: State, because: str, exit_code: int = REQUEUE) -> Outcome:
-    rules = state.rules
-    if rules.requeued < rules.requeues:
-        return Outcome(ending=Ending.REQUEUED, exit_code=REQUEUE, reason=because)
-    used = f"all {rules.requeues} requeues are used" if rules.requeues else "no requeues were asked for"
-    return Outcome(
-        ending=Ending.FAILED,
-        exit_code=exit_code,
-        reason=f"{because}, and {used}",
-        hint="echelon resume {run} goes on from here; --requeues N does so by itself",
-    )
+    why = "the scheduler is ending the job" if state.warned else f"{who} stopped in time"
+    return why + (f", though {failed.sentence}" if failed is not None else "")
 
 
 # Stopping: every fault, cancel and end goes through here, so that one stop is one stop
@@ -235,7 +232,7 @@ def _timed_out(state: State, phase: Phase) -> Decision:
         case Phase.BINDING:
             return _lost(state, AgentLost(state.members[0], Loss.HOST))
         case Phase.WINDING:
-            return _stop(state, outcome=_requeue(state, f"{_in_time(state)}, and those that did not were ended"))
+            return _stop(state, outcome=requeue(state, f"{_in_time(state)}, and those that did not were ended"))
         case Phase.DUMPING:
             return _stop_ranks(state)
         case Phase.STOPPING:
@@ -285,7 +282,7 @@ def _noticed(state: State) -> Decision:
 def _time_is_up(state: State) -> Decision:
     if state.phase is Phase.WINDING:  # some ranks did ask for it in time
         return _timed_out(state, Phase.WINDING)
-    return _stop(state, outcome=_requeue(state, "the time limit was reached", TIME_LIMIT))
+    return _stop(state, outcome=requeue(state, "the time limit was reached", TIME_LIMIT))
 
 
 def _cancelled(state: State, signum: int) -> Decision:

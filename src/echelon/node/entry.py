@@ -12,12 +12,12 @@ def main() -> None:
             from echelon.node import attempts
 
             sys.exit(attempts.main(Path(run)))
-        case ["agent", run, attempt, node, host, address, dial_address, dial_port]:
+        case ["agent", run, attempt, node, host, source, dial_address, dial_port]:
             from echelon.node import agent
 
             sys.exit(
                 agent.main(
-                    run_path=Path(run), attempt=int(attempt), node=int(node), host=host, address=address,
+                    run_path=Path(run), attempt=int(attempt), node=int(node), host=host, source=source,
                     supervisor=(dial_address, int(dial_port)),
                 )
             )  # fmt: skip

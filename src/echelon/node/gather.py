@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from echelon.exit_codes import REQUEUE
 from echelon.node.situation import (
     BindPort,
     Decision,
@@ -43,7 +44,23 @@ def begin(state: State, members: tuple[int, ...]) -> Decision:
 
 
 def finish(state: State, outcome: Outcome) -> Decision:
+    silent = (node for node, loss in sorted(state.losses.items()) if loss is Loss.HOST)
+    outcome = replace(outcome, lost_hosts=tuple(state.hosts[node] for node in silent if node in state.hosts))
     return replace(state, phase=Phase.ENDED, outcome=outcome), (Finish(outcome),)
+
+
+def requeue(state: State, because: str, exit_code: int = REQUEUE, hint: str = "") -> Outcome:
+    """The run goes on in another attempt, or fails where none is left. What the scheduler ends early costs none."""
+    rules = state.rules
+    if rules.requeued < rules.requeues or state.warned:
+        return Outcome(ending=Ending.REQUEUED, exit_code=REQUEUE, reason=because, counts=not state.warned)
+    used = f"all {rules.requeues} requeues are used" if rules.requeues else "no requeues were asked for"
+    return Outcome(
+        ending=Ending.FAILED,
+        exit_code=exit_code,
+        reason=f"{because}, and {used}",
+        hint=hint or "echelon resume {run} goes on from here; --requeues N does so by itself",
+    )
 
 
 def regather(state: State) -> Decision:
@@ -67,9 +84,8 @@ def regather(state: State) -> Decision:
 
 def _too_few(state: State) -> Outcome:
     lost = ", ".join(state.hosts.get(node, f"node {node}") for node in sorted(state.losses))
-    return Outcome(
-        ending=Ending.FAILED,
-        exit_code=1,
-        reason=f"{len(alive(state))} of {state.rules.nodes} nodes are left (lost: {lost})",
-        hint="--spare-nodes N keeps some in reserve, --min-nodes N goes on with fewer",
-    )
+    because = f"{len(alive(state))} of {state.rules.nodes} nodes are left (lost: {lost})"
+    hint = "--spare-nodes N keeps some in reserve, --min-nodes N goes on with fewer"
+    if state.rules.host_comes_back:
+        return Outcome(ending=Ending.FAILED, exit_code=1, reason=because, hint=hint)
+    return requeue(state, because, 1, f"{hint}, --requeues N waits for others")

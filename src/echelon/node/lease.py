@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import socket
 import struct
+import time
 from pathlib import Path
 
 QUESTION = struct.Struct("hhqqi")  # struct flock of 64-bit Linux: type, whence, start, length, pid
@@ -14,18 +17,34 @@ class LeaseHeld(Exception):  # noqa: N818  a fact about the run, not a failure
     """Another supervisor of this run is alive."""
 
 
-def take(path: Path) -> int:
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+LOOK_SECONDS = 0.5
+
+
+def take(path: Path, patience: float = 0.0) -> int:
     """The open file that holds the lease until this process ends, whichever way it ends."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + patience
+    while not _locked(fd):
+        if time.monotonic() >= deadline:
+            holder = os.pread(fd, 300, 0).decode(errors="replace").strip()
+            os.close(fd)
+            raise LeaseHeld(holder)
+        time.sleep(LOOK_SECONDS)
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    return fd
+
+
+def _locked(fd: int) -> bool:
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
-        holder = os.read(fd, 100).decode(errors="replace").strip()
-        os.close(fd)
-        raise LeaseHeld(holder) from None
-    os.ftruncate(fd, 0)
-    os.write(fd, f"pid {os.getpid()}\n".encode())
-    return fd
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise  # a file system without locks: the scheduler alone sees to it that there is one attempt at a time
+    return True
 
 
 def is_held(path: Path) -> bool:

@@ -53,6 +53,7 @@ class Leave:
 class Hello:
     node: int
     host: str
+    address: str
     pid: int
     node_dir: str
 
@@ -146,6 +147,11 @@ class Trouble:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Warned:
+    """Somebody told this node to end: its scheduler, most likely, which will say when if it is asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Remark:
     """A line for the person who watches."""
 
@@ -153,7 +159,7 @@ class Remark:
 
 
 Downward = Union[Bind, Start, Notice, SaveStacks, Stop, Ping, Leave]
-Upward = Union[Hello, Bound, Started, Exited, StoreDied, StacksSaved, Stopped, Pulse, Trouble, Remark]
+Upward = Union[Hello, Bound, Started, Exited, StoreDied, StacksSaved, Stopped, Pulse, Trouble, Warned, Remark]
 Message = Union[Downward, Upward]
 
 KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in (*get_args(Downward), *get_args(Upward))}

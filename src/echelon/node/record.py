@@ -54,6 +54,8 @@ class Record:
             fields["fault"] = outcome.fault.sentence
         if outcome.hint:
             fields["hint"] = outcome.hint.replace("{run}", self._run_dir.run_id)
+        if not outcome.counts:
+            fields["counts"] = False
         if self._remarks:
             fields["remarks"] = self._remarks[-10:]
         ending = outcome.ending.value

@@ -46,6 +46,10 @@ class Outcome:
     reason: str
     fault: Fault | None = None
     hint: str = ""
+    lost_hosts: tuple[str, ...] = ()
+    """Those that fell silent, for whoever chooses the hosts of the next attempt."""
+    counts: bool = True
+    """Whether a requeue is one of those that were asked for, or the scheduler's own doing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +87,8 @@ class State:
     hurry: bool = False
     """Cancelled twice: no grace any more."""
     notice: bool = False
+    warned: bool = False
+    """The scheduler is ending the job before its time."""
     step: int | None = None
     committed: int | None = None
     """The furthest steps of this generation, reported and saved."""
@@ -171,6 +177,11 @@ class TimeIsUp:
 
 
 @dataclass(frozen=True)
+class WarningCame:
+    """The scheduler is ending the job: every process on some node was told so, the ranks too."""
+
+
+@dataclass(frozen=True)
 class CancelAsked:
     signum: int
 
@@ -184,7 +195,7 @@ class Hopeless:
 
 Event = Union[
     AgentJoined, AgentLost, PortBound, RankExited, Progressed, RanksHung, StacksWritten, NodeStopped,
-    StoreLost, PhaseTimedOut, NoticeDue, TimeIsUp, CancelAsked, Hopeless,
+    StoreLost, PhaseTimedOut, NoticeDue, TimeIsUp, WarningCame, CancelAsked, Hopeless,
 ]  # fmt: skip
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import time
 
 from echelon.errors import EnvironmentProblem
 from echelon.events import Kind
+from echelon.exit_codes import REQUEUE
 from echelon.job import Job
 from echelon.node.agents import Agents
 from echelon.node.clock import Clock
 from echelon.node.decide import decide, opening
+from echelon.node.hosts import Hosts, Unreachable
 from echelon.node.messages import (
     Bind,
     Bound,
@@ -32,6 +35,7 @@ from echelon.node.messages import (
     StoreDied,
     Trouble,
     Upward,
+    Warned,
 )  # fmt: skip
 from echelon.node.record import Record
 from echelon.node.situation import (
@@ -64,6 +68,7 @@ from echelon.node.situation import (
     StartRanks,
     StopRanks,
     StoreLost,
+    WarningCame,
 )  # fmt: skip
 from echelon.node.watch import Watch
 from echelon.plan import Placement
@@ -85,6 +90,10 @@ class Supervisor:
         self._phase_since = time.monotonic()
         self._watch = Watch(started=time.monotonic())
         self._outcome: Outcome | None = None
+        self._question = agents.hosts.ask()
+        self._doubted: set[int] = set()
+        """Hosts that fell silent, or so it seems: if the scheduler does not answer either, it is we who are cut off."""
+        self._warned = False
         self._next_ping = 0.0
         self._next_progress_event = 0.0
         self._state, self._opening = opening(rules)
@@ -127,10 +136,11 @@ class Supervisor:
     # What is heard
 
     def _hear_signals(self, wake: int) -> None:
+        now = time.monotonic()
         for signum in os.read(wake, 4096):
             if signum in (signal.SIGTERM, signal.SIGINT):
                 self._handle(CancelAsked(signum))
-            elif signum == signal.SIGUSR1:
+            elif signum == signal.SIGUSR1 and not self._clock.is_near(now, self._agents.hosts.early_seconds):
                 self._handle(NoticeDue())
 
     def _hear(self, node: int, message: Upward) -> None:
@@ -161,8 +171,54 @@ class Supervisor:
                 self._hear_pulse(message)
             case Trouble():
                 self._handle(Hopeless(_trouble_outcome(self._host(node), message)))
+            case Warned():
+                self._hear_warning(node)
             case Remark():
                 self._record.remark(f"{self._host(node)}: {message.text}")
+
+    def _hear_warning(self, node: int) -> None:
+        """Where there is no scheduler to end a job early, somebody wants this one agent gone."""
+        question = self._question or self._agents.hosts.ask()
+        if question is None:
+            self._handle(AgentLost(node, Loss.PROCESS))
+            return
+        self._question, self._warned = question, True
+        self._handle(WarningCame())
+
+    def _hear_scheduler(self) -> None:
+        """What was asked of the scheduler is answered, or nobody answers."""
+        if self._question is None:
+            return
+        doubted = self._doubted
+        try:
+            standing = self._question.answer()
+        except Unreachable as problem:
+            self._question, self._doubted = None, set()
+            if doubted:
+                self._handle(Hopeless(_cut_off([self._host(node) for node in sorted(doubted)], str(problem))))
+            for node in doubted:
+                self._handle(AgentLost(node, Loss.HOST))
+        else:
+            if standing is None:
+                return
+            self._question, self._doubted = None, set()
+            if standing.end_at is not None:
+                self._clock.ends(time.monotonic() + standing.end_at - time.time())
+            for node, loss in self._silent():
+                if node in doubted:
+                    self._handle(AgentLost(node, loss))
+        if self._warned:
+            self._handle(NoticeDue())
+
+    def _silent(self) -> list[tuple[int, Loss]]:
+        return self._agents.silent(self._job.policies.heartbeat.total_seconds())
+
+    def _doubt(self, node: int) -> None:
+        self._question = self._question or self._agents.hosts.ask()
+        if self._question is None:
+            self._handle(AgentLost(node, Loss.HOST))
+        else:
+            self._doubted.add(node)
 
     def _host(self, node: int) -> str:
         return self._state.hosts.get(node, f"node {node}")
@@ -179,8 +235,12 @@ class Supervisor:
         now = time.monotonic()
         for event in self._clock.due(now):
             self._handle(event)
-        for node, loss in self._agents.silent(self._job.policies.heartbeat.total_seconds()):
-            self._handle(AgentLost(node, loss))
+        self._hear_scheduler()
+        for node, loss in self._silent():
+            if loss is Loss.HOST:
+                self._doubt(node)
+            else:
+                self._handle(AgentLost(node, loss))
         limit = self._phase_limit()
         if limit is not None and now - self._phase_since > limit:
             self._handle(PhaseTimedOut(self._state.phase))
@@ -192,6 +252,7 @@ class Supervisor:
             for node in self._agents.everyone():
                 self._agents.tell(node, Ping())
         self._agents.flush()
+        self._agents.hosts.tend()
 
     def _phase_limit(self) -> float | None:
         """Every wait has an end."""
@@ -291,17 +352,24 @@ class Supervisor:
         self._agents.flush()
 
 
-def rules_of(job: Job, requeued: int) -> Rules:
+def rules_of(job: Job, requeued: int, hosts: Hosts) -> Rules:
     return Rules(
         nodes=job.resources.nodes,
         procs_per_node=job.resources.procs_per_node,
         smallest=job.resources.smallest,
-        spares=job.resources.spare_nodes,
+        spares=len(hosts.all) - job.resources.nodes,
+        host_comes_back=hosts.comes_back,
         restarts=job.policies.restarts,
         requeues=job.policies.requeues,
         requeued=requeued,
         grace=job.policies.grace.total_seconds(),
     )
+
+
+def _cut_off(lost: list[str], problem: str) -> Outcome:
+    """Whoever else is left of this job goes on without us, so nothing of ours may."""
+    reason = f"{socket.gethostname()} is cut off: neither {', '.join(lost)} nor the scheduler answers ({problem})"
+    return Outcome(ending=Ending.REQUEUED, exit_code=REQUEUE, reason=reason, counts=False)
 
 
 def _trouble_outcome(host: str, trouble: Trouble) -> Outcome:

@@ -35,6 +35,8 @@ BUILDS_DDP = re.compile(
 )
 MAX_ORDER_BYTES = 1 << 17
 SWEEP_SECONDS = 5.0
+FOR_THE_AGENT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+"""What a scheduler sends to every process of a job is the agent's to answer; ranks get them as a script would."""
 
 
 def send_order(link: socket.socket, order: dict[str, Any], fds: tuple[int, ...] = (), *, wait: bool = False) -> None:
@@ -56,6 +58,8 @@ def receive_order(link: socket.socket) -> tuple[dict[str, Any], list[int]] | Non
 def main(link_fd: int, parent: int, run_path: Path, node_path: Path) -> None:
     """In a forked rank this returns, or raises, as the user's script does."""
     kinship.die_with_parent(parent)
+    for signum in FOR_THE_AGENT:
+        signal.signal(signum, signal.SIG_IGN)
     job = RunDir(run_path).read_job()
     link = socket.socket(fileno=link_fd)
     node_dir = NodeDir(node_path)
@@ -235,7 +239,7 @@ def _run(job: Job, order: dict[str, Any], node_dir: NodeDir) -> None:
     if order["is"] == "store":
         _be_the_store(order)
         return
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+    for signum in FOR_THE_AGENT:
         signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
     os.environ.update(order["env"])
     os.umask(order["umask"])

@@ -1,5 +1,6 @@
 """Every fault path as plain values: an event goes in, the next state and what to do come out."""
 
+import signal
 from dataclasses import replace
 
 import pytest
@@ -38,6 +39,7 @@ from echelon.node.situation import (
     StartRanks,
     StopRanks,
     TimeIsUp,
+    WarningCame,
 )
 
 SIGINT, SIGTERM = 2, 15
@@ -420,9 +422,29 @@ def test_below_the_smallest_size_a_silent_host_that_comes_back_is_tried_again():
 def test_below_the_smallest_size_a_silent_host_that_stays_away_is_the_end():
     story = Story(restarts=1, host_comes_back=False).run().lose(1, Loss.HOST).stopped()
     assert story.outcome.ending is Ending.FAILED
-    assert story.outcome.reason == "1 of 2 nodes are left (lost: host1)"
+    assert story.outcome.reason == "1 of 2 nodes are left (lost: host1), and no requeues were asked for"
     assert "--spare-nodes" in story.outcome.hint
+    assert story.outcome.lost_hosts == ("host1",)
     assert StartAgent(1) not in story.last
+
+
+def test_below_the_smallest_size_a_requeue_may_bring_other_hosts():
+    story = Story(restarts=1, requeues=1, host_comes_back=False).run().lose(1, Loss.HOST).stopped()
+    assert story.outcome.ending is Ending.REQUEUED
+    assert story.outcome.counts
+    assert story.outcome.lost_hosts == ("host1",)
+
+
+def test_ranks_that_die_of_the_schedulers_term_are_requeued_and_it_costs_nothing():
+    story = Story(procs_per_node=1).run().tell(WarningCame())
+    story.leave(0, -signal.SIGTERM).leave(1, 75).stopped()
+    assert story.outcome.ending is Ending.REQUEUED
+    assert not story.outcome.counts
+
+
+def test_a_term_without_a_warning_is_a_fault():
+    story = Story(procs_per_node=1).run().leave(0, -signal.SIGTERM).stopped()
+    assert story.outcome.ending is Ending.FAILED
 
 
 def test_spare_then_in_place_then_smaller():

@@ -1,6 +1,7 @@
 """One writer at a time, for as long as its process lives."""
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -53,7 +54,7 @@ def test_a_refused_taker_leaves_it_as_it_was(path, holder):
 def test_the_next_taker_writes_its_own_name_over_the_last(path):
     os.close(lease.take(path))
     os.close(lease.take(path))
-    assert path.read_text() == f"pid {os.getpid()}\n"
+    assert path.read_text() == f"pid {os.getpid()} on {socket.gethostname()}\n"
 
 
 def test_looking_does_not_take_it(path):

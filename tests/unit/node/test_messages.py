@@ -22,7 +22,7 @@ EXAMPLES = (
     messages.Stop(generation=1, grace=0.0),
     messages.Ping(),
     messages.Leave(),
-    messages.Hello(node=1, host="gpu7", pid=99, node_dir="/tmp/echelon-x"),
+    messages.Hello(node=1, host="gpu7", address="10.0.0.7", pid=99, node_dir="/tmp/echelon-x"),
     messages.Bound(generation=1, port=29500, store_is_up=False),
     messages.Started(generation=1, rank=0, pid=100),
     Exited(generation=1, exit=EXIT),
@@ -33,6 +33,7 @@ EXAMPLES = (
     Pulse(generation=1, samples=(Sample(rank=0, lines=1, cpu_seconds=0.5, stopped=False, step=3, committed=2),)),
     Pulse(generation=1),
     messages.Trouble(what="no torch", why="ImportError", hint="pip install torch"),
+    messages.Warned(),
     messages.Remark(text="hello"),
 )
 

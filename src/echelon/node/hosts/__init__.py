@@ -1,0 +1,79 @@
+"""The hosts that a scheduler gave us: which there are, how an agent is started on one, what can be asked of them."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from echelon.job import Job
+
+MEMBERS = {
+    "local": "echelon.node.hosts.rehearsed",
+    "slurm": "echelon.node.hosts.slurm",
+    "allocation": "echelon.node.hosts.slurm",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    name: str
+    source: str = ""
+    """The address that its agent dials from and its ranks meet at; empty for the one that routes to the supervisor."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How the attempt stands with its scheduler."""
+
+    end_at: float | None = None
+    """When it will be ended, in seconds since the epoch."""
+    taken_back: bool = False
+    """The scheduler has put the job back into its queue: another attempt will come without our doing."""
+
+
+class Unreachable(Exception):  # noqa: N818  an answer, though not a welcome one
+    """The scheduler did not answer."""
+
+
+class Question(Protocol):
+    def answer(self) -> Standing | None:
+        """None while there is none yet; raises Unreachable."""
+
+
+class Hosts(Protocol):
+    comes_back: bool
+    """Whether a host that fell silent can be given an agent again: so for rehearsed ones, not for real ones."""
+    early_seconds: float
+    """How much too early the scheduler's own notice may come; ours comes on the second."""
+    requeues_here: bool
+    """Whether the next attempt is for this process to start."""
+    all: Sequence[Host]
+
+    def listen_address(self) -> str:
+        """The one address of this machine that all hosts can reach."""
+
+    def start(self, node: int, argv: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Starts an agent there; the process is what holds on to it from here."""
+
+    def end(self, process: subprocess.Popen[bytes], node_dir: Path | None) -> None:
+        """For an agent whose channel is closed: what does not leave by itself is ended, with all it has."""
+
+    def tend(self) -> None:
+        """Called now and then: what was to end and has not is ended for good."""
+
+    def ask(self) -> Question | None:
+        """Asks the scheduler how this attempt stands; None where there is nobody to ask."""
+
+    def requeue(self, lost: Sequence[str]) -> None:
+        """Has the scheduler start another attempt, without the hosts that were lost; raises SchedulerError."""
+
+
+def hosts_of(job: Job, run_path: Path, environ: Mapping[str, str]) -> Hosts:
+    """Raises EchelonError where the environment is not that of the job's scheduler."""
+    module: Any = importlib.import_module(MEMBERS[job.scheduler])
+    hosts: Hosts = module.hosts(job, run_path, environ)
+    return hosts

@@ -1,0 +1,69 @@
+"""What tests ask of a run, wherever it runs: its events, its status, its logs, its end."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+SCRIPTS = Path(__file__).parent / "runtime" / "scripts"
+DEADLINE_SECONDS = 90
+
+
+class Run:
+    """A run that a tool submitted; the tool is called as `echelon` is, and has the folder that `runs` is in."""
+
+    def __init__(self, tool, run_id: str) -> None:
+        self.tool = tool
+        self.id = run_id
+        self.path = tool.folder / "runs" / run_id
+
+    def events(self, kind: str | None = None) -> list[dict]:
+        path = self.path / "events.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [event for event in map(json.loads, lines) if kind in (None, event["kind"])]
+
+    def status(self) -> dict:
+        return json.loads(self.tool("status", "--json", self.id).stdout)
+
+    def rank_log(self, rank: int, attempt: int = 0) -> str:
+        path = self.path / f"attempt-{attempt}" / f"rank-{rank}.out"
+        return path.read_text() if path.exists() else ""
+
+    def pid_of(self, rank: int, generation: int = 0) -> int:
+        ready = wait_for(
+            lambda: [e for e in self.events("rank_ready") if e["rank"] == rank and e["generation"] == generation],
+            f"rank {rank} of generation {generation}",
+        )
+        return ready[0]["pid"]
+
+    def supervisor(self) -> int:
+        return wait_for(lambda: self.events("started"), "the supervisor")[-1]["pid"]
+
+    def wait(self) -> dict:
+        return wait_for(lambda: self.events("finished"), "the end of the run")[-1]
+
+
+def wait_for(condition, what: str, seconds: float = 60):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"waited {seconds} s for {what}")
+
+
+def marked_processes(mark: str) -> list[tuple[int, str]]:
+    """Every living process that inherited the mark, with its command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if f"TEST_MARK={mark}".encode() in (entry / "environ").read_bytes():
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if "State:\tZ" not in (entry / "status").read_text():
+                    found.append((int(entry.name), command))
+        except OSError:
+            continue
+    return found
