@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from echelon.errors import ConfigError
 from echelon.job import Job
+from echelon.node.lease import is_held
 from echelon.run_dir import RunDir
 from echelon.schedulers import Fit, Found, Wishes, batch
 from echelon.schedulers.batch import pause
@@ -93,7 +94,9 @@ def cancel(run_dir: RunDir) -> bool:
     if now is None or now.state.ended:
         return False
     number, cluster = number_and_cluster(run_dir.read_native_id())
-    answer = TOOLS.ask(tool_argv("scancel", cluster, number), reading_environ(os.environ))
+    # A supervisor that lives is told alone, and gives the ranks their grace; of a TERM to all, srun kills them at once.
+    gently = ("--batch", "--signal=TERM") if is_held(run_dir.lease) else ()
+    answer = TOOLS.ask(tool_argv("scancel", cluster, *gently, number), reading_environ(os.environ))
     if answer.code != 0:
         raise TOOLS.refusal("Slurm did not cancel the job", answer)
     return True
