@@ -96,7 +96,7 @@ REASONS = {
     "MaxRequeue": "it was requeued as often as Slurm allows, and is held",
     "RaisedSignal": "a signal ended it",
     "NonZeroExitCode": "it ended with an exit code other than 0",
-    "JobLaunchFailure": "Slurm could not start its script; its folders must be there on the nodes",
+    "JobLaunchFailure": "its script could not be started, or was killed at once; its folders must be on the nodes too",
     "launch failed requeued held": "Slurm could not start its script, and holds it; scontrol release lets it try again",
     "job requeued in held state": "requeued and held; scontrol release lets it go",
     "TimeLimit": "its time limit was reached",
@@ -119,9 +119,9 @@ _THINGS = (
 
 def reason_sentence(reason: str) -> str:
     """Slurm's reason as a sentence; one that is new to us is shown as it is."""
-    word, _, rest = reason.partition(",")
+    word = re.split("[,:]", reason, maxsplit=1)[0]
     if word in REASONS:
-        more = rest.replace("_", " ").strip()
+        more = reason.removeprefix(word).lstrip(",:").replace("_", " ").strip()
         return f"{REASONS[word]} ({more})" if more else REASONS[word]
     match = _LIMIT.fullmatch(word)
     if match is None:
