@@ -50,8 +50,8 @@ class Checkpoint:
             for batch in checkpoint.steps(loader, epochs=3):
                 ...
 
-    Entering the block loads the newest checkpoint that is whole, where there is one. Every rank has to make it, enter
-    it and take its steps together with the others.
+    Entering the block loads the newest checkpoint that is whole, unless load() was called before. Every rank has to
+    make it, enter it and take its steps together with the others.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Checkpoint:
         self._position = Position()
         self.bar = Bar(shown=self._around.rank == 0)
         self._rng: dict[str, Any] | None = None
-        self._closed = False
+        self._looked = self._closed = False
         self.step = 0
         """Steps done, over all starts."""
         atexit.register(self._close_at_exit)
@@ -105,14 +105,15 @@ class Checkpoint:
 
     def __enter__(self) -> Checkpoint:
         self._alarm.listen()
-        self.load()
+        if not self._looked:
+            self.load()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None and self._position.open:
             self._say("the loop was left inside a step, which is not saved; steps(until=N) ends after one")
-        elif kind is None and self.step and self.step != self.saved:
-            self.save(wait=True)
+        elif kind is None and self.step:
+            self._save_the_last()
         self.close(failed=kind is not None and kind is not SystemExit)
 
     def close(self, *, failed: bool = False) -> None:
@@ -150,6 +151,7 @@ class Checkpoint:
         All ranks check it and agree on it before any of them uses a byte. Raises EnvironmentProblem where there are
         checkpoints and all are damaged.
         """
+        self._looked = True
         around = self._around
         search = Search(folder=self.folder, part=around.local_rank, parts=around.local_size, timeout=self._timeout)
         found = find(search, self._main, step=step, say=self._say)
@@ -253,9 +255,14 @@ class Checkpoint:
     def _stop(self) -> None:
         remark = lead_remark(self._saver.longest_seconds, seconds_left())
         self._say(f"{self._alarm.reason}: stops at step {self.step}" + (f", though {remark}" if remark else ""))
-        if self.step != self.saved or self._saver.busy:
-            self.save(wait=True)
+        self._save_the_last()
         raise SystemExit(REQUEUE)
+
+    def _save_the_last(self) -> None:
+        """Unless it is there already, or just being saved."""
+        self.wait()
+        if self.step != self.saved:
+            self.save(wait=True)
 
     def resume_rng(self) -> None:
         """After a loader has begun: making its iterator has drawn a number that the uninterrupted run did not draw."""
