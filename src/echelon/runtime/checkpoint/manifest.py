@@ -48,7 +48,7 @@ class Manifest:
 
 def to_bytes(manifest: Manifest) -> bytes:
     body = encode(manifest)
-    return json.dumps({"crc": _crc(body), "manifest": body}, indent=1).encode() + b"\n"
+    return json.dumps({"crc": _crc(body), "manifest": body}, indent=1).encode()
 
 
 def from_bytes(data: bytes) -> Manifest:
