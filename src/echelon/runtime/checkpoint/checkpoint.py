@@ -20,7 +20,15 @@ from echelon.runtime.checkpoint.cadence import Cadence
 from echelon.runtime.checkpoint.council import Council
 from echelon.runtime.checkpoint.fence import Standing
 from echelon.runtime.checkpoint.folder import prepared
-from echelon.runtime.checkpoint.parts import RESERVED, check_names, check_parts, load_states, sharded_targets, states_of
+from echelon.runtime.checkpoint.parts import (
+    RESERVED,
+    alike_in,
+    check_names,
+    check_parts,
+    load_states,
+    sharded_targets,
+    states_of,
+)
 from echelon.runtime.checkpoint.reader import Reader
 from echelon.runtime.checkpoint.restore import Search, find
 from echelon.runtime.checkpoint.retention import Retention
@@ -213,7 +221,7 @@ class Checkpoint:
         ours = {"step": self.step, **self._position.state()}
         common = Flattened({RESERVED: ours, **states_of(self._parts)})
         own = Flattened({RESERVED: {"rng": rng.captured()}, **states_of(self._per_rank)})
-        return planned(common, own, self._around.rank, self._around.size)
+        return planned(common, own, self._around.rank, self._around.size, alike=alike_in(self._parts))
 
     # Steps
 

@@ -60,6 +60,14 @@ def sharded_targets(parts: Mapping[str, Any]) -> Callable[[Path], Any] | None:
     return found.get
 
 
+def alike_in(parts: Mapping[str, Any]) -> Callable[[Path, Any], bool]:
+    """Which tensors are the same on all ranks: parameters, and what optimizers make of them. Buffers need not be."""
+    optimizers = {name for name, part in parts.items() if _is_optimizer(part)}
+    models = [unwrapped(part) for part in parts.values() if _is_module(part)]
+    addresses = {parameter.data_ptr() for model in models for parameter in model.parameters()}
+    return lambda path, tensor: path[0] in optimizers or tensor.data_ptr() in addresses
+
+
 def _state_of(part: Any, parts: Mapping[str, Any]) -> Any:
     if _is_module(part):
         model = unwrapped(part)
@@ -119,15 +127,19 @@ def _is_module(part: Any) -> bool:
     return isinstance(part, Module)
 
 
+def _is_optimizer(part: Any) -> bool:
+    from torch.optim import Optimizer
+
+    return isinstance(part, Optimizer)
+
+
 def _has_sharded(model: Any) -> bool:
     return any(is_sharded(parameter) for parameter in model.parameters())
 
 
 def _sharded_model_of(part: Any, parts: Mapping[str, Any]) -> Any:
     """The model whose sharded tensors an optimizer works on, if it is one and does."""
-    from torch.optim import Optimizer
-
-    if not isinstance(part, Optimizer):
+    if not _is_optimizer(part):
         return None
     own = {id(parameter) for group in part.param_groups for parameter in group["params"]}
     for model in map(unwrapped, filter(_is_module, parts.values())):

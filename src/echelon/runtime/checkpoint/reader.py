@@ -94,7 +94,7 @@ class Reader:
 
     def _tensor(self, number: int, spec: Spec, begin: int, target: Any) -> Any:
         if target is None:
-            if spec.sharded:
+            if spec.in_pieces:
                 return self._assembled(number, spec, whole(spec.shape))
             tensor = _empty(spec.dtype, spec.shape)
             self._read_common(begin, _bytes_of(tensor))
@@ -110,7 +110,7 @@ class Reader:
         if tuple(target.shape) != spec.shape:
             raise ValueError(f"a tensor has shape {spec.shape}, and is wanted with {tuple(target.shape)}")
         region, _ = region_of(target)
-        if spec.sharded:
+        if spec.in_pieces:
             local = self._assembled(number, spec, region)
         else:
             local = self._tensor(number, spec, begin, None)[region.within(whole(spec.shape))].contiguous()
@@ -120,7 +120,7 @@ class Reader:
         )  # fmt: skip
 
     def _assembled(self, number: int, spec: Spec, region: Region) -> Any:
-        """A box of a sharded tensor, out of the pieces of however many ranks."""
+        """A box of a tensor, out of the pieces of however many ranks."""
         result = _empty(spec.dtype, region.shape)
         missing = numel(region.shape)
         for rank, piece in self._pieces(number):
@@ -169,8 +169,8 @@ def _targets(tree: Any, target: Target) -> dict[int, Any]:
 
 
 def _begins(specs: list[Spec]) -> list[int]:
-    """Where each tensor stands among the common bytes; sharded ones take no room there."""
-    return offsets([0 if spec.sharded else spec.size for spec in specs])
+    """Where each tensor stands among the common bytes; those in pieces take no room there."""
+    return offsets([0 if spec.in_pieces else spec.size for spec in specs])
 
 
 def _empty(dtype: str, shape: tuple[int, ...]) -> Any:

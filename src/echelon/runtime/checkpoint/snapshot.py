@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from echelon.codec import encode
+from echelon.runtime.checkpoint.regions import whole
 from echelon.runtime.checkpoint.sharing import offsets, overlaps, share
 from echelon.runtime.checkpoint.tensors import as_bytes, host_memory, region_of, spec_of, view_of
-from echelon.runtime.checkpoint.tree import Flattened
+from echelon.runtime.checkpoint.tree import Flattened, Path, is_sharded
 
 INDEX_VERSION = 1
 
@@ -81,24 +83,53 @@ def _size(tensor: Any) -> int:
     return int(tensor.numel() * tensor.element_size())
 
 
-def planned(common: Flattened, own: Flattened, rank: int, size: int) -> Plan:
-    specs = [spec_of(tensor) for tensor in common.tensors]
-    alike = [tensor for tensor, spec in zip(common.tensors, specs, strict=True) if not spec.sharded]
-    places = offsets([_size(tensor) for tensor in alike])
+def planned(common: Flattened, own: Flattened, rank: int, size: int, *, alike: Alike) -> Plan:
+    kinds = [_kind(tensor, path, alike) for tensor, path in zip(common.tensors, common.paths, strict=True)]
+    shared = [tensor for tensor, kind in zip(common.tensors, kinds, strict=True) if kind is Kind.ALIKE]
+    places = offsets([_size(tensor) for tensor in shared])
     begin, end = share(places[-1], rank, size)
-    index: dict[str, Any] = {"version": INDEX_VERSION, "own": own.tree, "tensors": encode(specs)}
-    index["own_tensors"] = [encode(spec_of(tensor)) for tensor in own.tensors]
+    index: dict[str, Any] = {
+        "version": INDEX_VERSION,
+        "tensors": [
+            encode(spec_of(tensor, in_pieces=kind is not Kind.ALIKE))
+            for tensor, kind in zip(common.tensors, kinds, strict=True)
+        ],
+        "own": own.tree,
+        "own_tensors": [encode(spec_of(tensor)) for tensor in own.tensors],
+    }
     if rank == 0:
         index["common"] = common.tree  # the ranks agree on the tensors; of all else rank 0's word counts
-    return Plan(alike, places, begin, end, list(_pieces(common.tensors)), own.tensors, index)
+    pieces = list(_pieces(common.tensors, kinds, rank))
+    return Plan(shared, places, begin, end, pieces, own.tensors, index)
 
 
-def _pieces(tensors: Sequence[Any]) -> Any:
-    for number, tensor in enumerate(tensors):
-        if spec_of(tensor).sharded:
+class Kind(enum.Enum):
+    """How a tensor of the common state is kept."""
+
+    ALIKE = enum.auto()  # all ranks have it whole, and share the writing
+    SHARDED = enum.auto()  # each rank has a part of it
+    FIRST = enum.auto()  # ranks may differ, and rank 0's counts: BatchNorm's statistics under DDP, for one
+
+
+Alike = Callable[[Path, Any], bool]
+
+
+def _kind(tensor: Any, path: Path, alike: Alike) -> Kind:
+    if is_sharded(tensor):
+        return Kind.SHARDED
+    return Kind.ALIKE if alike(path, tensor) else Kind.FIRST
+
+
+def _pieces(tensors: Sequence[Any], kinds: Sequence[Kind], rank: int) -> Iterator[tuple[dict[str, Any], Any]]:
+    """What this rank saves of tensors that are kept in pieces, and which part of which tensor it is."""
+    for number, (tensor, kind) in enumerate(zip(tensors, kinds, strict=True)):
+        if kind is Kind.SHARDED:
             region, saves = region_of(tensor)
-            if saves and not region.is_empty:
-                yield {"tensor": number, **encode(region)}, tensor.to_local()
+            tensor = tensor.to_local()
+        else:
+            region, saves = whole(tensor.shape), kind is Kind.FIRST and rank == 0
+        if saves and not region.is_empty:
+            yield {"tensor": number, **encode(region)}, tensor
 
 
 def take(plan: Plan, buffer: HostBuffer) -> Snapshot:

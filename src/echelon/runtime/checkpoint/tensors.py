@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from echelon.runtime.checkpoint.regions import Region
-from echelon.runtime.checkpoint.tree import is_sharded
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +19,8 @@ class Spec:
 
     dtype: str
     shape: tuple[int, ...]
-    sharded: bool = False
+    in_pieces: bool = False
+    """Not among the common bytes: sharded between ranks, or kept by rank 0 alone."""
 
     @property
     def size(self) -> int:
@@ -48,9 +48,8 @@ def element_size(name: str) -> int:
     return int(dtype_named(name).itemsize)
 
 
-def spec_of(tensor: Any) -> Spec:
-    name = str(tensor.dtype).removeprefix("torch.")
-    return Spec(dtype=name, shape=tuple(tensor.shape), sharded=is_sharded(tensor))
+def spec_of(tensor: Any, *, in_pieces: bool = False) -> Spec:
+    return Spec(dtype=str(tensor.dtype).removeprefix("torch."), shape=tuple(tensor.shape), in_pieces=in_pieces)
 
 
 def as_bytes(tensor: Any) -> Any:

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402  not before it is known to be there
 
 
-class Killed(Exception):
+class Killed(Exception):  # noqa: N818  what happens to a rank
     pass
 
 
