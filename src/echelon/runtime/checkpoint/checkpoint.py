@@ -26,8 +26,8 @@ from echelon.runtime.checkpoint.parts import (
     check_names,
     check_parts,
     load_states,
-    sharded_targets,
     states_of,
+    targets_in,
 )
 from echelon.runtime.checkpoint.reader import Reader
 from echelon.runtime.checkpoint.restore import Search, find
@@ -40,7 +40,7 @@ from echelon.runtime.checkpoint.stopping import Alarm, lead_remark, seconds_left
 from echelon.runtime.checkpoint.surroundings import look_around
 from echelon.runtime.checkpoint.tree import Flattened
 from echelon.runtime.checkpoint.verify import Damaged
-from echelon.runtime.progress import report
+from echelon.runtime.progress import report, reporter
 
 Batch = TypeVar("Batch")
 
@@ -102,6 +102,7 @@ class Checkpoint:
         self.bar = Bar(shown=self._around.rank == 0)
         self._rng: dict[str, Any] | None = None
         self._looked = self._closed = False
+        self._report = reporter()
         self.step = 0
         """Steps done, over all starts."""
         atexit.register(self._close_at_exit)
@@ -176,14 +177,14 @@ class Checkpoint:
         return True
 
     def _apply(self, reader: Reader, origin: str) -> None:
-        state = reader.common(sharded_targets(self._parts))
+        check_names(self._parts, reader.names, origin=origin)
         own = reader.own(self._around.rank) if self._around.rank < reader.size else None
-        check_names(self._parts, state, origin=origin)
+        state = reader.common(targets_in(self._parts))
         load_states(self._parts, state, origin=origin)
         self.step = self._saver.saved = int(state[RESERVED]["step"])
         self._position.load(state[RESERVED])
         if own is not None:  # a rank that is new keeps the generators it has
-            check_names(self._per_rank, own, origin=origin)
+            check_names(self._per_rank, list(own), origin=origin)
             load_states(self._per_rank, own, origin=origin)
             self._rng = own[RESERVED]["rng"]
             rng.restore(own[RESERVED]["rng"])
@@ -237,7 +238,7 @@ class Checkpoint:
     def after_step(self) -> None:
         """What `steps` does after each batch, for loops of your own; on all ranks after the same steps."""
         self.step += 1
-        report(self.step)
+        self._report(self.step)
         joint = self._agreement.after_step(self._word)
         if joint is not None:
             self._cadence.heard(joint)

@@ -19,6 +19,8 @@ Word = dict[str, Any]
 PATIENCE = timedelta(seconds=20)
 """What the others wait longer than rank 0, so that it is rank 0 who says who is missing."""
 NAMED_AT_MOST = 16
+SECONDS_PER_RANK = 0.002
+"""A few ranks may ask often, of thousands each asks seldom: the store hears some 500 questions a second either way."""
 
 
 class Left(Exception):  # noqa: N818  this process is on its way out, which is nobody's fault
@@ -33,6 +35,7 @@ class Council:
         self._size = size
         self._round = 0
         self._leaving = threading.Event()
+        self._longest_pause = min(0.5, SECONDS_PER_RANK * size)
 
     def leave(self) -> None:
         """Ends every wait, at once."""
@@ -96,7 +99,7 @@ class Council:
         return outcome
 
     def _until(self, true: Callable[[], bool], timeout: timedelta) -> bool:
-        for _ in polls(timeout):
+        for _ in polls(timeout, longest=self._longest_pause):
             if self._leaving.is_set():
                 raise Left
             if true():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from echelon.errors import ConfigError
@@ -38,7 +38,7 @@ def load_states(parts: Mapping[str, Any], states: Mapping[str, Any], *, origin: 
             ) from error
 
 
-def check_names(parts: Mapping[str, Any], saved: Mapping[str, Any], *, origin: str) -> None:
+def check_names(parts: Mapping[str, Any], saved: Sequence[str], *, origin: str) -> None:
     """Before anything is applied. What was saved and is no longer wanted is left alone."""
     absent = [name for name in parts if name not in saved]
     if absent:
@@ -51,13 +51,19 @@ def check_names(parts: Mapping[str, Any], saved: Mapping[str, Any], *, origin: s
         )
 
 
-def sharded_targets(parts: Mapping[str, Any]) -> Callable[[Path], Any] | None:
-    """Which sharded tensor of the present state stands at a path; None where there is none at all."""
-    if not any(_has_sharded(part) for part in parts.values() if _is_module(part)):
-        return None
-    present = Flattened(states_of(parts))
-    found = {path: tensor for tensor, path in zip(present.tensors, present.paths, strict=True) if is_sharded(tensor)}
+def targets_in(parts: Mapping[str, Any]) -> Callable[[Path], Any]:
+    """The tensor that stands at a path now, where it can be read into: sharded, or whole in host memory.
+
+    Of models and optimizers only: they have no tensors but those that loading replaces.
+    """
+    known = {name: part for name, part in parts.items() if _is_module(part) or _is_optimizer(part)}
+    present = Flattened({name: _state_of(part, parts) for name, part in known.items()})
+    found = {path: tensor for tensor, path in zip(present.tensors, present.paths, strict=True) if _is_open(tensor)}
     return found.get
+
+
+def _is_open(tensor: Any) -> bool:
+    return is_sharded(tensor) or (tensor.device.type == "cpu" and tensor.is_contiguous())
 
 
 def alike_in(parts: Mapping[str, Any]) -> Callable[[Path, Any], bool]:

@@ -15,13 +15,15 @@ from echelon.runtime.checkpoint.manifest import Manifest
 from echelon.runtime.checkpoint.regions import Region, common, whole
 from echelon.runtime.checkpoint.sharing import offsets
 from echelon.runtime.checkpoint.snapshot import INDEX_VERSION
-from echelon.runtime.checkpoint.tensors import Spec, dtype_named, numel, view_of
+from echelon.runtime.checkpoint.tensors import Spec, dtype_named, host_memory, numel, spec_of, view_of
 from echelon.runtime.checkpoint.tree import Path as TreePath
-from echelon.runtime.checkpoint.tree import paths_of_tensors, rebuilt
+from echelon.runtime.checkpoint.tree import is_sharded, paths_of_tensors, rebuilt
 from echelon.runtime.checkpoint.verify import Damaged, read_fully
 
+LARGE = 4 << 20
+
 Target = Callable[[TreePath], Any]
-"""The sharded tensor that stands at a path in the state to be loaded into, or None."""
+"""The tensor that stands at a path in the state to be loaded into, or None. It is read into where it fits."""
 
 
 @dataclass
@@ -48,8 +50,14 @@ class Reader:
         """Of the world that saved it."""
         return len(self.manifest.files)
 
+    @property
+    def names(self) -> list[str]:
+        """Of the parts of the common state."""
+        with self._damage("its index does not make sense"):
+            return [str(key) for key, _ in self._index(0)["common"]["dict"]]
+
     def common(self, target: Target | None = None) -> Any:
-        """What all ranks had alike. Where the target has a sharded tensor, only this rank's part of it is read."""
+        """What all ranks had alike; of a tensor that the target has sharded, only this rank's part is read."""
         index = self._index(0)
         specs = [decode(Spec, spec) for spec in index["tensors"]]
         offered = {} if target is None else _targets(index["common"], target)
@@ -93,13 +101,13 @@ class Reader:
             raise Damaged(self.folder / self.manifest.files[0].name, f"{what}: {error}") from error
 
     def _tensor(self, number: int, spec: Spec, begin: int, target: Any) -> Any:
-        if target is None:
-            if spec.in_pieces:
-                return self._assembled(number, spec, whole(spec.shape))
-            tensor = _empty(spec.dtype, spec.shape)
-            self._read_common(begin, _bytes_of(tensor))
-            return tensor
-        return self._distributed(number, spec, begin, target)
+        if target is not None and is_sharded(target):
+            return self._distributed(number, spec, begin, target)
+        if spec.in_pieces:
+            return self._assembled(number, spec, whole(spec.shape))
+        tensor = target if target is not None and spec_of(target) == spec else _empty(spec.dtype, spec.shape)
+        self._read_common(begin, _bytes_of(tensor))
+        return tensor
 
     def _distributed(self, number: int, spec: Spec, begin: int, target: Any) -> Any:
         """A sharded tensor like the target, of which this rank reads its own part."""
@@ -174,9 +182,13 @@ def _begins(specs: list[Spec]) -> list[int]:
 
 
 def _empty(dtype: str, shape: tuple[int, ...]) -> Any:
+    """In huge pages where it is large: most of the time that loading takes is the kernel's, for page after page."""
     import torch
 
-    return torch.empty(shape, dtype=dtype_named(dtype))
+    size = Spec(dtype=dtype, shape=shape).size
+    if size < LARGE:
+        return torch.empty(shape, dtype=dtype_named(dtype))
+    return host_memory(size, pinned=False).view(dtype_named(dtype)).view(shape)
 
 
 def _bytes_of(tensor: Any) -> memoryview:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ def _write(place: Place, order: Order, snapshot: Snapshot, temporary: Path) -> W
     path = temporary / names.shard(place.rank)
     try:
         temporary.mkdir(mode=0o700, parents=True, exist_ok=True)
-        size, crcs = write_shard(path, [snapshot.data, snapshot.index])
+        size, crcs = write_shard(path, [snapshot.data, json.dumps(snapshot.index).encode()])
     except OSError as error:
         return {"problem": f"rank {place.rank} cannot write {path.name}: {error.strerror or error}"}
     file = File(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from echelon.runtime.checkpoint.council import Council, Left
 from echelon.runtime.checkpoint.save import Order, Place, Saved, carry_out
 from echelon.runtime.checkpoint.snapshot import HostBuffer, Plan, Snapshot, take
 from echelon.runtime.progress import report_committed
+
+NICENESS = 10
 
 
 class Saver:
@@ -59,6 +62,7 @@ class Saver:
         return done
 
     def _finish(self, order: Order, snapshot: Snapshot) -> None:
+        _step_back()
         try:
             saved = carry_out(self._place, order, snapshot, self._council)
         except Left:
@@ -82,3 +86,11 @@ class Saver:
             hint="free some space there, or give Checkpoint another folder" if "space" in saved.problem else None,
         )
         self._say(str(self.problem))
+
+
+def _step_back() -> None:
+    """This thread yields to training wherever both want a core; while training waits for it, it has one to itself."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+    except OSError:
+        pass  # a sandbox may forbid it

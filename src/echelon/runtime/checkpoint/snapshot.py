@@ -24,11 +24,14 @@ class Snapshot:
     """What this rank will write; nothing in it changes when training goes on."""
 
     data: memoryview
-    index: bytes
+    index: dict[str, Any]
     begin: int
     end: int
-    digest: int
-    """Equal on all ranks, or their shares would not fit together."""
+
+    @property
+    def digest(self) -> int:
+        """Equal on all ranks, or their shares would not fit together."""
+        return zlib.crc32(json.dumps(self.index["tensors"]).encode())
 
 
 class HostBuffer:
@@ -144,14 +147,7 @@ def take(plan: Plan, buffer: HostBuffer) -> Snapshot:
         place += _size(tensor)
     if pinned:
         _finish_copies()
-    index = {**plan.index, "pieces": _placed(plan)}
-    return Snapshot(
-        data=view_of(memory),
-        index=json.dumps(index).encode(),
-        begin=plan.begin,
-        end=plan.end,
-        digest=zlib.crc32(json.dumps(plan.index["tensors"]).encode()),
-    )
+    return Snapshot(data=view_of(memory), index={**plan.index, "pieces": _placed(plan)}, begin=plan.begin, end=plan.end)
 
 
 def _finish_copies() -> None:
