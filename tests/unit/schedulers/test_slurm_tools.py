@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -243,6 +244,22 @@ def test_a_living_job_is_cancelled(cluster, tmp_path):
     cluster.answers(squeue={"out": "7_3|PENDING|N/A|Priority\n"})
     assert slurm.cancel(run(tmp_path, "7_3"))
     assert cluster.calls()[-1]["argv"] == ["scancel", "7_3"]
+
+
+def test_a_supervisor_that_lives_is_told_alone_unless_it_was_told_before(cluster, tmp_path):
+    cluster.answers(squeue={"out": "7|RUNNING|N/A|None\n"})
+    run_dir = run(tmp_path, "7")
+    hold = "import sys, time; from echelon.node import lease; from pathlib import Path; lease.take(Path(sys.argv[1])); print(1, flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", hold, str(run_dir.lease)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"1\n"
+        assert slurm.cancel(run_dir)
+        assert cluster.calls()[-1]["argv"] == ["scancel", "--batch", "--signal=TERM", "7"]
+        assert slurm.cancel(run_dir, again=True)
+        assert cluster.calls()[-1]["argv"] == ["scancel", "7"]
+        cluster.answers(squeue={"out": "7|PENDING|N/A|BeginTime\n"})
+        assert slurm.cancel(run_dir)
+        assert cluster.calls()[-1]["argv"] == ["scancel", "7"]
+        holder.kill()
 
 
 def test_a_job_that_has_ended_is_not(cluster, tmp_path):
