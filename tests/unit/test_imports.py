@@ -51,6 +51,13 @@ def test_the_command_line_loads_nothing_heavy(folder, argv):
     assert not modules & set(HEAVY)
 
 
+@pytest.mark.parametrize("scheduler", ["local", "slurm"])
+def test_rendering_loads_nothing_that_acts(folder, scheduler):
+    modules = loaded("from echelon.cli import main\nmain()", folder, "render", "--on", scheduler, "x.py")
+    assert f"echelon.schedulers.{scheduler}" in modules
+    assert not modules & {"subprocess", "socket", "shutil", "tempfile", "echelon.submit", "echelon.observe.status"}
+
+
 def test_help_loads_no_command(folder):
     modules = loaded("from echelon.cli import main\nmain()", folder, "--help")
     assert not {name for name in modules if name.startswith(("echelon.cli.", "echelon.node", "echelon.schedulers"))}

@@ -40,6 +40,13 @@ def test_an_option_of_sbatch_that_is_ours_alone_is_refused():
     assert "echelon render" in caught.value.hint
 
 
+@pytest.mark.parametrize("gres", ["gpu:4", "gpu", "nvme:1,gpu:a100:2"])
+def test_gpus_that_echelon_would_not_know_of_are_refused(gres):
+    with pytest.raises(ConfigError) as caught:
+        slurm.fit(wishes(slurm={"gres": gres}), {})
+    assert "--gpus-per-node" in caught.value.hint
+
+
 @pytest.mark.parametrize("name", ["exclusive", "gres", "switches", "container-image", "nice"])
 def test_any_other_option_of_sbatch_is_fine(name):
     slurm.fit(wishes(slurm={name: "x"}), {})
