@@ -87,8 +87,8 @@ class Follower:
         if sentence == self._queue_sentence:
             return False
         self._queue_sentence = sentence
-        if sentence:
-            self._say(sentence)
+        if sentence or not status.state.ended:
+            self._say(sentence or "it has its nodes, and starts")
         return True
 
 

@@ -135,7 +135,10 @@ def test_why_a_run_waits_is_said_once_and_again_when_it_changes(follower, heard)
         follower.hear(status(JobState.QUEUED, reason=reason), 0)
     follower.hear(status(JobState.RUNNING), 0)
     follower.hear(status(JobState.REQUEUED, reason="Priority"), 0)
-    assert heard == ["queued: Resources", "queued: Priority", "requeued: Priority"]
+    follower.hear(status(JobState.CANCELLED), 60)
+    assert heard == [
+        "queued: Resources", "queued: Priority", "it has its nodes, and starts", "requeued: Priority",
+    ]  # fmt: skip
 
 
 def test_an_end_that_the_run_tells_of_is_believed_at_once(follower):
