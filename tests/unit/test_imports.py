@@ -21,7 +21,7 @@ def loaded(code, folder, *argv):
     )
     done = subprocess.run(
         [sys.executable, "-c", f"{report}{code}\ntell(0)", *argv], cwd=folder, capture_output=True, text=True, check=False,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        env={**{name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}, "HOME": str(folder)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return set(done.stderr.rpartition("\nloaded ")[2].split())
