@@ -195,7 +195,7 @@ def test_the_time_limit_with_notice_requeue_and_resume(cluster, echelon):
     attempts = len(run.events("started"))
     assert attempts >= 2
     assert all(event["reason"] == "the ranks stopped in time" for event in run.events("requeued"))
-    assert len(run.events("notice")) == attempts - 1
+    assert {event["attempt"] for event in run.events("notice")} >= set(range(attempts - 1))
     assert samples(run, 4, attempts) == undisturbed(400)
     assert cluster.run("ctl", ["squeue", "-h", "-j", native_id(run)], check=False).stdout == ""
 

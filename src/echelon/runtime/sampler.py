@@ -80,6 +80,11 @@ class ElasticSampler:
         """Samples of this epoch that all ranks together are done with."""
         return self._state.consumed
 
+    @property
+    def length(self) -> int:
+        """Samples of an epoch."""
+        return self._state.length
+
     def __len__(self) -> int:
         """Samples this rank will still take in this epoch: the same number on every rank."""
         return len(self._positions())

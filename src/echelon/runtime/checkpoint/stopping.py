@@ -1,0 +1,66 @@
+"""Is it time to stop? The agent's flag, or without an agent a bare SIGTERM or SIGUSR1; and is there time to save?"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+from echelon.runtime.notice import notice_given
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+MARGIN = 1.5
+"""A save may take this much longer than the longest one so far, and is still in time."""
+
+
+class Alarm:
+    """Knows whether somebody said "stop soon". A handler only takes a note: nothing is ever saved inside of one."""
+
+    def __init__(self) -> None:
+        self._signal: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def listen(self) -> None:
+        """Without an agent; signals that the script handles itself are left to it."""
+        if "ECHELON_NODE_DIR" in os.environ or threading.current_thread() is not threading.main_thread():
+            return
+        for signum in SIGNALS:
+            if signal.getsignal(signum) is signal.SIG_DFL:
+                self._before[signum] = signal.signal(signum, self._note)
+
+    def close(self) -> None:
+        for signum, handler in self._before.items():
+            if signal.getsignal(signum) == self._note:
+                signal.signal(signum, handler)
+        self._before.clear()
+
+    def _note(self, signum: int, _frame: FrameType | None) -> None:
+        self._signal = signum
+
+    def rings(self) -> bool:
+        return self._signal is not None or notice_given()
+
+    @property
+    def reason(self) -> str:
+        return "the notice" if self._signal is None else signal.Signals(self._signal).name
+
+
+def seconds_left() -> float | None:
+    """Until the time limit, as the agent's flag says; None where nobody knows."""
+    try:
+        with open(f"{os.environ['ECHELON_NODE_DIR']}/notice") as flag:  # noqa: PTH123  as in notice.py
+            left = float(flag.read()) - time.time()
+    except (KeyError, OSError, ValueError):
+        return None
+    return left if left < float("inf") else None
+
+
+def lead_remark(save_seconds: float, left: float | None) -> str | None:
+    """What a person should know when there may be too little time; None when there is enough."""
+    if left is None or save_seconds * MARGIN <= left:
+        return None
+    wanted = max(1, round(save_seconds * 2 * MARGIN))
+    return f"{left:.0f} s are left and a save has taken up to {save_seconds:.1f} s; --notice {wanted}s would be safe"
