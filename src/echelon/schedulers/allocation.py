@@ -44,7 +44,7 @@ def fit(wishes: Wishes, environ: Mapping[str, str]) -> Fit:
         )
     if present:
         found["gpus_per_node"] = Found(value=present, origin=seen)
-    return Fit(gpus_per_node=asked or present if present else 0, found=found)
+    return Fit(gpus_per_node=asked or present, found=found)
 
 
 def nodes_of(environ: Mapping[str, str]) -> tuple[int, str]:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from echelon.errors import ConfigError
+from echelon.errors import ConfigError, SchedulerUnreachable
 from echelon.job import Job
 from echelon.run_dir import RunDir
 from echelon.schedulers import Fit, Found, Wishes, batch
@@ -145,7 +145,12 @@ def _queue(numbers: Sequence[str], cluster: str | None) -> dict[str, JobStatus]:
 def _ends(known: Mapping[str, JobStatus | None], cluster: str | None) -> dict[str, JobStatus]:
     """How those ended that are no longer in the queue: the books know, and for a few minutes the controller does."""
     over = {number: status for number, status in known.items() if status is None or status.state.ended}
-    told = _books(list(over), cluster) if over else {}
+    try:
+        told = _books(list(over), cluster) if over else {}
+    except SchedulerUnreachable:
+        if None in over.values():
+            raise  # the books may know it: that nobody could look is no proof that it is gone
+        told = {}
     for number, status in over.items():
         if status is not None:
             details = told.get(number) or parse_scontrol(_shown(number, cluster))

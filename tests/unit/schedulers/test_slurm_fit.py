@@ -93,6 +93,10 @@ def test_gpus_are_what_the_allocation_says(variables, gpus):
     assert ("gpus_per_node" in fit.found) == bool(gpus)
 
 
+def test_gpus_that_the_allocation_does_not_speak_of_are_believed():
+    assert allocation.fit(wishes(gpus_per_node="2"), ALLOCATION).gpus_per_node == 2
+
+
 def test_fewer_gpus_can_be_asked_for_and_none():
     environ = {**ALLOCATION, "SLURM_GPUS_ON_NODE": "4"}
     assert allocation.fit(wishes(gpus_per_node="2"), environ).gpus_per_node == 2

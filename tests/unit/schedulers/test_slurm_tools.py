@@ -204,6 +204,18 @@ def test_books_that_call_a_job_alive_which_is_in_no_queue_are_wrong(cluster, tmp
     assert slurm.query([run(tmp_path, "7")]) == [None]
 
 
+def test_books_that_cannot_be_opened_are_no_proof_that_a_job_is_gone(cluster, tmp_path):
+    closed = {"code": 1, "err": "sacct: error: Problem talking to the database: Connection refused\n"}
+    cluster.answers(squeue={"out": ""}, sacct=closed)
+    run_dir = run(tmp_path, "7")
+    with pytest.raises(SchedulerUnreachable):
+        slurm.query([run_dir])
+    cluster.answers(
+        squeue={"out": "7|FAILED|N/A|NonZeroExitCode\n"}, sacct=closed, scontrol={"out": "JobState=FAILED ExitCode=2:0"}
+    )
+    assert slurm.query([run_dir])[0].exit_code == 2
+
+
 def test_each_cluster_is_asked_about_its_own_jobs(cluster, tmp_path):
     cluster.answers(squeue={"out": "CLUSTER: far\n7|RUNNING|N/A|None\n"})
     statuses = slurm.query([run(tmp_path, "7;far", "a"), run(tmp_path, "7", "b")])
