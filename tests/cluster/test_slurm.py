@@ -10,7 +10,7 @@ from echelon import ElasticSampler
 from running import Run, wait_for
 
 SCRIPTS = Path(__file__).parent / "scripts"
-TRAIN = SCRIPTS / "train.py"
+TRAIN, SAVE = SCRIPTS / "train.py", SCRIPTS / "save.py"
 NASTY = ["--flag=a b", "it's", '"quoted"', "$HOME", "`id`", "a\\b", "*", "", "new\nline", "ünï", "--", "-N", "5", "a,b"]
 
 
@@ -187,17 +187,24 @@ def test_the_first_node_is_lost(cluster, echelon, loss):
         assert ours == [], "ranks of a supervisor that nobody hears"
 
 
-def test_the_time_limit_with_notice_requeue_and_resume(cluster, echelon):
-    state = echelon.folder / "state"
-    options = ["-N", "2", "--procs-per-node", "2", "--time", "60s", "--notice", "40s", "--requeues", "4"]
-    run = echelon.submit(*options, TRAIN, "--samples", "400", "--seconds", "0.25", "--state", state)
+def test_the_time_limit_with_notice_checkpoint_requeue_and_resume(cluster, echelon):
+    size = ["-N", "2", "--procs-per-node", "2"]
+    policy = ["--time", "60s", "--notice", "25s", "--requeues", "4"]
+    run = echelon.submit(*size, *policy, SAVE, "--samples", "400", "--seconds", "0.35")
+    peer = echelon.submit(*size, SAVE, "--samples", "400", "--seconds", "0")
     finished(run, "succeeded", 140)
     attempts = len(run.events("started"))
     assert attempts >= 2
     assert all(event["reason"] == "the ranks stopped in time" for event in run.events("requeued"))
     assert {event["attempt"] for event in run.events("notice")} >= set(range(attempts - 1))
     assert samples(run, 4, attempts) == undisturbed(400)
-    assert cluster.run("ctl", ["squeue", "-h", "-j", native_id(run)], check=False).stdout == ""
+    finished(peer, "succeeded")
+    assert weights(run, attempts - 1) == weights(peer, 0), "bit for bit those of a run that nobody disturbed"
+
+
+def weights(run: Run, attempt: int) -> str:
+    (line,) = [line for line in run.rank_log(0, attempt).splitlines() if line.startswith("weights ")]
+    return line
 
 
 def test_an_administrator_requeues_the_job(cluster, echelon):
@@ -213,24 +220,14 @@ def test_an_administrator_requeues_the_job(cluster, echelon):
 
 
 def test_preemption_gives_notice_and_the_run_comes_back(cluster, echelon):
-    run = echelon.submit("-N", "2", "-p", "low", "--cold", echelon.script("train.py", LISTENER))
-    wait_for(lambda: "ready" in run.rank_log(0) and "ready" in run.rank_log(1), "both ranks")
+    """Slurm tells every process of the job, ranks too; the library outlives that, saves, and goes on later."""
+    run = echelon.submit("-N", "2", "-p", "low", SAVE, "--samples", "120", "--seconds", "0.1")
+    waiting(run)
     cluster.run("ctl", ["sbatch", "-p", "high", "-N4", "--exclusive", "--wrap", "sleep 1"])
-    wait_for(lambda: run.events("requeued"), "the requeue")
-    assert run.events("requeued")[0]["counts"] is False
-    assert "told to stop" in run.rank_log(0)
+    requeued = wait_for(lambda: run.events("requeued"), "the requeue")[0]
+    assert requeued["counts"] is False
     finished(run, "succeeded")
-
-
-LISTENER = """
-import os, signal, sys, time
-if os.environ["ECHELON_ATTEMPT"] == "1":
-    sys.exit(0)
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-signal.signal(signal.SIGUSR1, lambda *_: (print("told to stop", flush=True), sys.exit(75)))
-print("ready", flush=True)
-time.sleep(60)
-"""
+    assert samples(run, 2, 2) == undisturbed(120)
 
 
 def test_two_runs_on_the_same_nodes(cluster, echelon):
@@ -271,6 +268,18 @@ def test_names_arguments_and_variables_that_try_to_break_out(echelon):
     bad = echelon("render", "--slurm", "comment=a\n#SBATCH --nodes=9", TRAIN)
     assert bad.returncode == 2
     assert "control character" in bad.stderr
+
+
+def test_the_network_that_was_asked_for(echelon):
+    script = echelon.script(
+        "train.py", "import os\nprint(os.environ.get('GLOO_SOCKET_IFNAME'), os.environ['MASTER_ADDR'], flush=True)\n"
+    )
+    result = echelon("run", "-N", "2", "--cold", "--interface", "eth0", script)
+    assert "[1] eth0 10.77." in result.stdout
+    assert "[echelon] GLOO_SOCKET_IFNAME=eth0, NCCL_SOCKET_IFNAME=eth0" in result.stdout
+    result = echelon("run", "-N", "2", "--cold", "--interface", "ib0", script)
+    assert result.returncode == 3
+    assert "no interface ib0 with an address on n1" in result.stderr
 
 
 def test_submitting_from_inside_of_another_job(cluster, echelon):
