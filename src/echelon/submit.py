@@ -87,9 +87,9 @@ def resume(run_dir: RunDir, environ: Mapping[str, str]) -> None:
 def cancel(run_dir: RunDir) -> bool:
     """Asks for the end of the run; false if there was nothing left to end. The mark comes first: who sees the
     job end then knows that a person asked for it."""
-    scheduler = _scheduler(run_dir.read_job())
+    again = run_dir.cancel_mark.exists()
     run_dir.write(run_dir.cancel_mark, f"{time.time():.3f}\n".encode())
-    return scheduler.cancel(run_dir)
+    return _scheduler(run_dir.read_job()).cancel(run_dir, again=again)
 
 
 def _launch(job: Job, home: RunDir, run_dirs: Sequence[RunDir], secrets: Mapping[str, str]) -> None:

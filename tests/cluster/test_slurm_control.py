@@ -1,4 +1,4 @@
-"""Slurm from the login node: submitted, followed in its queue, cancelled, and told how it ended when nobody else says."""
+"""What the login node tells of a Slurm job when the run itself says nothing: in the queue, put back, ended, unheard."""
 
 import json
 import signal
@@ -9,12 +9,6 @@ from node import wait_for
 
 HELLO = "import os; print('hello from rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\n"
 WAIT = "import time; print('waiting', flush=True); time.sleep(600)\n"
-SHOW = """
-import json, os, sys
-if os.environ["RANK"] == "0":
-    print(json.dumps([sys.argv[1:], os.environ["ODD"], os.environ["MY_TOKEN"], os.getcwd()]), flush=True)
-"""
-ODD = "a,b='c' \"$d\" %j \\e; f #g"
 
 
 @pytest.fixture
@@ -50,16 +44,7 @@ def wait_until_at_work(run, attempt=0):
     assert state(run) == "RUNNING"
 
 
-# Submitting and following
-
-
-def test_a_run_is_submitted_followed_and_ends_as_its_ranks_do(echelon, hello):
-    result = echelon("run", "-N", "2", "--procs-per-node", "2", "--cpu", hello)
-    assert result.returncode == 0, result.stderr
-    assert sorted(result.stdout.splitlines()) == [f"[{rank}] hello from rank {rank} of 4" for rank in range(4)]
-    first = result.stderr.splitlines()[0]
-    assert f"{echelon.only_run().id}: Slurm job " in first
-    assert "2 nodes x 2 ranks" in first
+# Waiting
 
 
 def test_why_a_run_waits_and_until_when_is_said(echelon, hello, busy, cluster):
@@ -74,32 +59,6 @@ def test_why_a_run_waits_and_until_when_is_said(echelon, hello, busy, cluster):
     cluster.run("ctl", ["scancel", busy])
     assert follower.wait(timeout=60) == 0
     follower.communicate()
-
-
-def test_nothing_breaks_out_of_the_script_and_everything_arrives(echelon, cluster):
-    folder = echelon.folder / 'it\'s 100% $HOME #1 %j "q"'
-    folder.mkdir()
-    folder.chmod(0o777)
-    (folder / "show.py").write_text(SHOW)
-    args = ["--x=it's", "$HOME", "", "a\nb", "*", "--nodes", "5", "\\"]
-    result = echelon(
-        "run", "--cpu", "--comment", ODD, "--set", f"ODD={ODD}\nnext line", "--set", f"MY_TOKEN={ODD}", "show.py", *args,
-        cwd=folder,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout.removeprefix("[0] ")) == [args, f"{ODD}\nnext line", ODD, str(folder)]
-    [run] = (folder / "runs").iterdir()
-    assert (run / "job.out").exists()
-    comment = ["squeue", "-h", "--states=all", "-j", (run / "native_id").read_text().strip(), "-o", "%k"]
-    assert cluster.run("ctl", comment).stdout == f"{ODD}\n"
-
-
-def test_a_refusal_is_told_in_slurms_words_and_leaves_nothing(echelon, hello):
-    result = echelon("submit", "-p", "nope", hello)
-    assert result.returncode == 4
-    assert "Slurm refused the job" in result.stderr
-    assert "invalid partition specified: nope" in result.stderr
-    assert list((echelon.folder / "runs").iterdir()) == []
 
 
 # Ends that only Slurm tells of
@@ -123,13 +82,6 @@ def test_a_run_that_somebody_cancels_in_slurm_while_it_waits(echelon, hello, bus
     _, said = follower.communicate(timeout=60)
     assert follower.returncode == 143
     assert "cancelled before it started" in said
-
-
-def test_a_running_run_is_cancelled(echelon, wait):
-    run = echelon.submit("--cpu", "-N", "2", wait)
-    wait_until_at_work(run)
-    assert echelon("cancel", run.id).returncode == 0
-    assert state(run) == "CANCELLED"
 
 
 def test_a_script_that_could_not_start_says_so_in_the_verdict(echelon, hello):
@@ -175,26 +127,6 @@ def test_an_array_is_cancelled_whole(echelon, wait, busy):
     assert len(runs) == 3
     assert echelon("cancel", runs[0].rpartition("-")[0]).returncode == 0
     assert {run["state"] for run in json.loads(echelon("ls", "--json", "-n", "3").stdout)} == {"CANCELLED"}
-
-
-# Where it is run from
-
-
-def test_inside_of_an_allocation_the_run_uses_it(echelon, hello, cluster):
-    argv = ["salloc", "-N2", "--quiet", *echelon.argv("run", "--procs-per-node", "2", hello)]
-    result = cluster.run("ctl", argv, env=echelon.env, cwd=echelon.folder, check=False)
-    assert result.returncode == 0, result.stderr
-    assert sorted(result.stdout.splitlines()) == [f"[{rank}] hello from rank {rank} of 4" for rank in range(4)]
-    assert "in Slurm job" in result.stderr
-
-
-def test_a_job_can_be_submitted_from_inside_of_another(echelon, hello, cluster):
-    argv = ["srun", "-N2", "-n1", *echelon.argv("submit", "--cpu", "--procs-per-node", "2", hello)]
-    result = cluster.run("ctl", argv, env=echelon.env, cwd=echelon.folder, check=False)
-    assert result.returncode == 0, result.stderr
-    run = echelon.only_run()
-    assert run.wait()["outcome"] == "succeeded"
-    assert "hello from rank 1 of 2" in run.rank_log(1)
 
 
 # Without the controller

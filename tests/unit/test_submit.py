@@ -9,6 +9,7 @@ import pytest
 from echelon.errors import ConfigError, EnvironmentProblem, SchedulerError
 from echelon.events import Kind, read_events
 from echelon.job import Booking, Job, Script, ScriptKind
+from echelon.schedulers import slurm
 from echelon.submit import cancel, resume, start
 
 JOB = Job(
@@ -84,6 +85,15 @@ def test_a_cancel_leaves_its_mark_before_the_scheduler_is_asked(tools, runs):
     assert cancel(run)
     assert tools.read("cancelled").split() == ["77"]
     assert float(tools.read("mark")) > 0
+
+
+def test_a_second_cancel_is_told_from_the_first(tools, runs, monkeypatch):
+    [run] = start(JOB, {}, {}, runs)
+    seen = []
+    monkeypatch.setattr(slurm, "cancel", lambda _, *, again: seen.append(again) or True)
+    assert cancel(run)
+    assert cancel(run)
+    assert seen == [False, True]
 
 
 def test_a_run_that_is_resumed_is_no_longer_cancelled(tools, runs):

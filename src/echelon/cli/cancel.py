@@ -21,6 +21,7 @@ from echelon.schedulers import Scheduler
 from echelon.submit import cancel
 
 PATIENCE_SECONDS = 30.0
+QUEUE_PATIENCE_SECONDS = 90.0  # Slurm itself waits for 30 s between TERM and KILL
 
 
 @click.command(help="End a run, or all runs of an array: TERM to the ranks, KILL after the grace.")
@@ -53,7 +54,8 @@ def _ask(run_dir: RunDir) -> None:
 
 def _wait(run_dirs: Sequence[RunDir], job: Job) -> None:
     scheduler: Scheduler = member("scheduler", job.scheduler)
-    seconds = PATIENCE_SECONDS + job.policies.grace.total_seconds()
+    patience = PATIENCE_SECONDS if scheduler.STARTS_HERE else QUEUE_PATIENCE_SECONDS
+    seconds = patience + job.policies.grace.total_seconds()
     began = time.monotonic()
     left = list(run_dirs)
     while time.monotonic() < began + seconds:
@@ -66,5 +68,5 @@ def _wait(run_dirs: Sequence[RunDir], job: Job) -> None:
         time.sleep(0.2 if scheduler.STARTS_HERE else scheduler.pause(time.monotonic() - began))
     raise SchedulerError(
         f"{left[0].run_id} has not ended {seconds:.0f} s after it was asked to",
-        hint=f"echelon status {left[0].run_id}",
+        hint=f"echelon cancel {left[0].run_id}, once more, is less patient",
     )

@@ -16,24 +16,26 @@ from echelon.states import JobState
 
 POLL_SECONDS = 0.05
 SHARED_POLL_SECONDS = 0.5  # a file server has other clients too
+FIRST_SECONDS = 10.0
 FAR_SECONDS = 300 * 86400.0
 SETTLE_SECONDS = 5.0  # what a node wrote last shows up on a shared file system within this
 
 
 class Pace:
-    """When to ask the scheduler again: its own pauses, which begin anew with whatever changes."""
+    """When to ask the scheduler again: its own pauses, which begin anew with whatever changes, though not as short as
+    in the first moments: what changes all the time is no reason to ask all the time."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._changed = time.monotonic()
-        self._next = self._changed + scheduler.pause(0.0)
+        self._began = self._changed = time.monotonic()
+        self._next = self._began + scheduler.pause(0.0)
         self.poll_seconds = POLL_SECONDS if scheduler.STARTS_HERE else SHARED_POLL_SECONDS
 
     def is_due(self) -> bool:
         now = time.monotonic()
         if now < self._next:
             return False
-        self._next = now + self._scheduler.pause(now - self._changed)
+        self._next = now + self._scheduler.pause(max(now - self._changed, min(now - self._began, FIRST_SECONDS)))
         return True
 
     def start_anew(self) -> None:
@@ -53,7 +55,7 @@ class Follower:
         self._say = say
         self._logs = LogTails(run_dir, attempt)
         self._events = Tail(run_dir.events)
-        self._queue_sentence = ""
+        self._told: RunStatus | None = None
         self._doubtful_since: float | None = None
 
     def show_news(self) -> bool:
@@ -83,12 +85,13 @@ class Follower:
 
     def _show_queue(self, status: RunStatus) -> bool:
         """Why the run waits and until when, once, and again when that changes."""
-        sentence = queue_sentence(status, time.time())
-        if sentence == self._queue_sentence:
+        now = time.time()
+        if not is_news(self._told, status, now):
             return False
-        self._queue_sentence = sentence
-        if sentence:
-            self._say(sentence)
+        self._told = status
+        sentence = queue_sentence(status, now)
+        if sentence or not status.state.ended:
+            self._say(sentence or "it has its nodes, and starts")
         return True
 
 
@@ -116,6 +119,17 @@ def queue_sentence(status: RunStatus, now: float) -> str:
         return ""
     parts = (status.state.value.lower(), status.reason, expected_sentence(status.expected_start, now))
     return ": ".join(filter(None, (parts[0], "; ".join(filter(None, parts[1:])))))
+
+
+def is_news(told: RunStatus | None, status: RunStatus, now: float) -> bool:
+    """Whether a run waits, for something else, or for a time that differs by more than a tenth of the wait."""
+    before, after = (queue_sentence(one, now) if one is not None else "" for one in (told, status))
+    if told is None or not before or not after or told.reason != status.reason or told.state is not status.state:
+        return before != after
+    if told.expected_start is None or status.expected_start is None:
+        return before != after
+    shift = abs(told.expected_start - status.expected_start)
+    return before != after and shift > max(60.0, (told.expected_start - now) / 10)
 
 
 def expected_sentence(start: float | None, now: float) -> str:

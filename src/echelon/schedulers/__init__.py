@@ -65,5 +65,5 @@ class Scheduler(Protocol):
     def pause(self, seconds: float) -> float:
         """How long to wait before asking again, this many seconds after something last changed."""
 
-    def cancel(self, run_dir: RunDir) -> bool:
-        """Asks for the end of the run; false if there was nothing left to end."""
+    def cancel(self, run_dir: RunDir, *, again: bool = False) -> bool:
+        """Asks for the end of the run, `again` with less patience; false if there was nothing left to end."""

@@ -44,7 +44,7 @@ def fit(wishes: Wishes, environ: Mapping[str, str]) -> Fit:
         )
     if present:
         found["gpus_per_node"] = Found(value=present, origin=seen)
-    return Fit(gpus_per_node=asked or present if present else 0, found=found)
+    return Fit(gpus_per_node=asked or present, found=found)
 
 
 def nodes_of(environ: Mapping[str, str]) -> tuple[int, str]:
@@ -109,7 +109,7 @@ def _of_allocation(status: JobStatus | None) -> JobStatus | None:
     return JobStatus(state=JobState.RUNNING, native=f"allocation {status.native}")
 
 
-def cancel(run_dir: RunDir) -> bool:
+def cancel(run_dir: RunDir, *, again: bool = False) -> bool:
     if not _is_here(run_dir):
         raise SchedulerError(
             f"{run_dir.run_id} cannot be cancelled from {socket.gethostname()}",
@@ -117,7 +117,7 @@ def cancel(run_dir: RunDir) -> bool:
             why=f"it is a process on {_word(run_dir, 2)}, inside of somebody's allocation",
             hint=f"ssh {_word(run_dir, 2)} echelon cancel {run_dir.run_id}",
         )
-    return detached.cancel(run_dir)
+    return detached.cancel(run_dir, again=again)
 
 
 def _is_here(run_dir: RunDir) -> bool:

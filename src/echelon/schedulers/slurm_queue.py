@@ -42,10 +42,11 @@ def tool_argv(tool: str, cluster: str | None, *words: str) -> list[str]:
     return [tool, *([f"--clusters={cluster}"] if cluster else []), *words]
 
 
-def squeue_argv(numbers: Sequence[str], cluster: str | None) -> list[str]:
-    """Each element of an array on a line of its own, and jobs that ended a moment ago too."""
+def squeue_argv(numbers: Sequence[str], cluster: str | None, user: int) -> list[str]:
+    """Each element of an array on a line of its own, and jobs that ended a moment ago too. With the user named, the
+    controller need not send the jobs of all of them."""
     return tool_argv(
-        "squeue", cluster, "--noheader", "--array", "--states=all", f"--jobs={','.join(numbers)}",
+        "squeue", cluster, "--noheader", "--array", "--states=all", f"--users={user}", f"--jobs={','.join(numbers)}",
         f"--format={SQUEUE_FORMAT}",
     )  # fmt: skip
 

@@ -18,15 +18,21 @@ LONGEST_LEAD = 65535  # seconds; sbatch takes no more
 LONGEST_VALUE = 8000  # sbatch reads a directive into a buffer of 8192 bytes, and cuts off the rest
 
 OURS = {
-    "nodes": "--nodes", "ntasks": "--procs-per-node", "ntasks-per-node": "--procs-per-node",
-    "gpus-per-node": "--gpus-per-node", "cpus-per-task": "--cpus", "mem": "--mem", "time": "--time",
+    **dict.fromkeys(
+        ("ntasks", "ntasks-per-node", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket"), "--procs-per-node"
+    ),
+    **dict.fromkeys(
+        ("gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "tres-per-task"), "--gpus-per-node"
+    ),
+    "nodes": "--nodes", "cpus-per-task": "--cpus", "mem": "--mem", "time": "--time", "signal": "--notice",
     "partition": "--partition", "account": "--account", "qos": "--qos", "constraint": "--constraint",
     "reservation": "--reservation", "nodelist": "--nodelist", "exclude": "--exclude", "array": "--array",
     "dependency": "--dependency", "mail-user": "--mail", "mail-type": "--mail-type", "comment": "--comment",
-    "licenses": "--licenses", "job-name": "--name", "signal": "--notice",
-    "chdir": "", "error": "", "export": "", "export-file": "", "get-user-env": "", "help": "", "no-kill": "",
-    "no-requeue": "", "open-mode": "", "output": "", "parsable": "", "quiet": "", "requeue": "", "test-only": "",
-    "version": "", "wait": "", "wait-all-nodes": "", "wrap": "",
+    "licenses": "--licenses", "job-name": "--name",
+    **dict.fromkeys(
+        ("chdir", "error", "export", "export-file", "get-user-env", "help", "no-kill", "no-requeue", "open-mode",
+         "output", "parsable", "quiet", "requeue", "test-only", "version", "wait", "wait-all-nodes", "wrap"), ""
+    ),
 }  # fmt: skip
 """Options of sbatch that echelon sets itself, and our setting for each that has one."""
 

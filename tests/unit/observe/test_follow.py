@@ -96,6 +96,34 @@ def test_only_a_run_that_waits_is_told_to_wait(told, sentence):
     assert queue_sentence(told, NOON) == sentence
 
 
+def waiting(minutes=None, reason="busy"):
+    return status(JobState.QUEUED, reason=reason, expected_start=None if minutes is None else NOON + 60 * minutes)
+
+
+@pytest.mark.parametrize(
+    ("told", "now", "news"),
+    [
+        (None, waiting(), True),
+        (None, status(JobState.RUNNING), False),
+        (waiting(), waiting(), False),
+        (waiting(), waiting(reason="other"), True),
+        (waiting(), waiting(60), True),
+        (waiting(60), waiting(), True),
+        (waiting(60), waiting(61), False),
+        (waiting(60), waiting(65), False),
+        (waiting(60), waiting(67), True),
+        (waiting(60), waiting(30), True),
+        (waiting(600), waiting(640), False),
+        (waiting(2), waiting(4), True),
+        (waiting(60), status(JobState.RUNNING), True),
+        (status(JobState.RUNNING), status(JobState.STARTING), False),
+        (status(JobState.RUNNING), status(JobState.REQUEUED, reason="busy"), True),
+    ],
+)
+def test_what_is_worth_saying_again(told, now, news):
+    assert following.is_news(told, now, NOON) is news
+
+
 # Following
 
 
@@ -135,7 +163,10 @@ def test_why_a_run_waits_is_said_once_and_again_when_it_changes(follower, heard)
         follower.hear(status(JobState.QUEUED, reason=reason), 0)
     follower.hear(status(JobState.RUNNING), 0)
     follower.hear(status(JobState.REQUEUED, reason="Priority"), 0)
-    assert heard == ["queued: Resources", "queued: Priority", "requeued: Priority"]
+    follower.hear(status(JobState.CANCELLED), 60)
+    assert heard == [
+        "queued: Resources", "queued: Priority", "it has its nodes, and starts", "requeued: Priority",
+    ]  # fmt: skip
 
 
 def test_an_end_that_the_run_tells_of_is_believed_at_once(follower):
@@ -176,11 +207,15 @@ def test_several_runs_are_followed_to_their_ends_with_one_question_for_all(tmp_p
     assert questions == [3, 3, 3]
 
 
-def test_the_pauses_are_the_schedulers_own_and_begin_anew_with_a_change():
+def test_the_pauses_are_the_schedulers_own_and_begin_anew_with_a_change(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(following.time, "monotonic", lambda: clock[0])
     scheduler = Scheduler()
     pace = Pace(scheduler)
-    assert pace.is_due()
+    for seconds in (1, 4, 20, 500):
+        clock[0] = 100.0 + seconds
+        assert pace.is_due()
     pace.start_anew()
+    clock[0] += 1
     assert pace.is_due()
-    assert scheduler.asked[0] == 0.0
-    assert all(0 <= seconds < 5 for seconds in scheduler.asked)
+    assert scheduler.asked == [0, 1, 4, 20, 500, 10], "never again as often as in the first moments"

@@ -40,6 +40,13 @@ def test_an_option_of_sbatch_that_is_ours_alone_is_refused():
     assert "echelon render" in caught.value.hint
 
 
+@pytest.mark.parametrize("gres", ["gpu:4", "gpu", "nvme:1,gpu:a100:2"])
+def test_gpus_that_echelon_would_not_know_of_are_refused(gres):
+    with pytest.raises(ConfigError) as caught:
+        slurm.fit(wishes(slurm={"gres": gres}), {})
+    assert "--gpus-per-node" in caught.value.hint
+
+
 @pytest.mark.parametrize("name", ["exclusive", "gres", "switches", "container-image", "nice"])
 def test_any_other_option_of_sbatch_is_fine(name):
     slurm.fit(wishes(slurm={name: "x"}), {})
@@ -84,6 +91,10 @@ def test_gpus_are_what_the_allocation_says(variables, gpus):
     fit = allocation.fit(wishes(), {**ALLOCATION, **variables})
     assert fit.gpus_per_node == gpus
     assert ("gpus_per_node" in fit.found) == bool(gpus)
+
+
+def test_gpus_that_the_allocation_does_not_speak_of_are_believed():
+    assert allocation.fit(wishes(gpus_per_node="2"), ALLOCATION).gpus_per_node == 2
 
 
 def test_fewer_gpus_can_be_asked_for_and_none():

@@ -57,11 +57,11 @@ def test_an_id_is_a_number_and_perhaps_a_cluster(text, parts):
 
 
 def test_one_question_is_asked_about_all_jobs():
-    assert "--jobs=1,2_3" in squeue_argv(["1", "2_3"], None)
+    assert "--jobs=1,2_3" in squeue_argv(["1", "2_3"], None, 5001)
     assert "--jobs=1,2_3" in sacct_argv(["1", "2_3"], None)
 
 
-@pytest.mark.parametrize("argv", [squeue_argv(["1"], "far"), sacct_argv(["1"], "far"), scontrol_argv("1", "far")])
+@pytest.mark.parametrize("argv", [squeue_argv(["1"], "far", 0), sacct_argv(["1"], "far"), scontrol_argv("1", "far")])
 def test_a_job_of_another_cluster_is_asked_about_there(argv):
     assert argv[1] == "--clusters=far"
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -203,6 +204,18 @@ def test_books_that_call_a_job_alive_which_is_in_no_queue_are_wrong(cluster, tmp
     assert slurm.query([run(tmp_path, "7")]) == [None]
 
 
+def test_books_that_cannot_be_opened_are_no_proof_that_a_job_is_gone(cluster, tmp_path):
+    closed = {"code": 1, "err": "sacct: error: Problem talking to the database: Connection refused\n"}
+    cluster.answers(squeue={"out": ""}, sacct=closed)
+    run_dir = run(tmp_path, "7")
+    with pytest.raises(SchedulerUnreachable):
+        slurm.query([run_dir])
+    cluster.answers(
+        squeue={"out": "7|FAILED|N/A|NonZeroExitCode\n"}, sacct=closed, scontrol={"out": "JobState=FAILED ExitCode=2:0"}
+    )
+    assert slurm.query([run_dir])[0].exit_code == 2
+
+
 def test_each_cluster_is_asked_about_its_own_jobs(cluster, tmp_path):
     cluster.answers(squeue={"out": "CLUSTER: far\n7|RUNNING|N/A|None\n"})
     statuses = slurm.query([run(tmp_path, "7;far", "a"), run(tmp_path, "7", "b")])
@@ -243,6 +256,22 @@ def test_a_living_job_is_cancelled(cluster, tmp_path):
     cluster.answers(squeue={"out": "7_3|PENDING|N/A|Priority\n"})
     assert slurm.cancel(run(tmp_path, "7_3"))
     assert cluster.calls()[-1]["argv"] == ["scancel", "7_3"]
+
+
+def test_a_supervisor_that_lives_is_told_alone_unless_it_was_told_before(cluster, tmp_path):
+    cluster.answers(squeue={"out": "7|RUNNING|N/A|None\n"})
+    run_dir = run(tmp_path, "7")
+    hold = "import sys, time; from echelon.node import lease; from pathlib import Path; lease.take(Path(sys.argv[1])); print(1, flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", hold, str(run_dir.lease)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"1\n"
+        assert slurm.cancel(run_dir)
+        assert cluster.calls()[-1]["argv"] == ["scancel", "--batch", "--signal=TERM", "7"]
+        assert slurm.cancel(run_dir, again=True)
+        assert cluster.calls()[-1]["argv"] == ["scancel", "7"]
+        cluster.answers(squeue={"out": "7|PENDING|N/A|BeginTime\n"})
+        assert slurm.cancel(run_dir)
+        assert cluster.calls()[-1]["argv"] == ["scancel", "7"]
+        holder.kill()
 
 
 def test_a_job_that_has_ended_is_not(cluster, tmp_path):
