@@ -102,6 +102,7 @@ class Checkpoint:
         self.bar = Bar(shown=self._around.rank == 0)
         self._rng: dict[str, Any] | None = None
         self._looked = self._closed = False
+        self._next_look: float = 0
         self._report = reporter()
         self.step = 0
         """Steps done, over all starts."""
@@ -189,6 +190,8 @@ class Checkpoint:
             self._rng = own[RESERVED]["rng"]
             rng.restore(own[RESERVED]["rng"])
         self._cadence.begin(self.step, time.monotonic())
+        self._agreement.begin(self.step)
+        self._next_look = 0
         report(self.step, committed=self.step)
 
     # Saving
@@ -239,15 +242,22 @@ class Checkpoint:
         """What `steps` does after each batch, for loops of your own; on all ranks after the same steps."""
         self.step += 1
         self._report(self.step)
-        joint = self._agreement.after_step(self._word)
-        if joint is not None:
-            self._cadence.heard(joint)
-            if joint.stop:
-                self._stop()
+        if self.step >= self._next_look:
+            self._look()
+
+    def _look(self) -> None:
+        """At the few steps where there is something to agree on or to save; the same ones on all ranks."""
+        if self.step >= self._agreement.next_step:
+            joint = self._agreement.round(self.step, self._word())
+            if joint is not None:
+                self._cadence.heard(joint)
+                if joint.stop:
+                    self._stop()
         if self._cadence.is_due(self.step) and self._nobody_is_busy():
             self.save()
         else:
             self._saver.get_ready(self._plan)
+        self._next_look = min(self._agreement.next_step, self._cadence.next_step(self.step))
 
     def _nobody_is_busy(self) -> bool:
         """The same on all ranks. A save that is due while another is under way is made up for later."""
