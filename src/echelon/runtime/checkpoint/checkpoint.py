@@ -36,7 +36,7 @@ from echelon.runtime.checkpoint.save import Place
 from echelon.runtime.checkpoint.saver import Saver
 from echelon.runtime.checkpoint.snapshot import Plan, planned
 from echelon.runtime.checkpoint.steps import Position, walk
-from echelon.runtime.checkpoint.stopping import Alarm, lead_remark, seconds_left
+from echelon.runtime.checkpoint.stopping import Alarm, asked_lead, lead_remark, seconds_left
 from echelon.runtime.checkpoint.surroundings import look_around
 from echelon.runtime.checkpoint.tree import Flattened
 from echelon.runtime.checkpoint.verify import Damaged
@@ -46,6 +46,7 @@ Batch = TypeVar("Batch")
 
 EVERY = timedelta(minutes=10)
 TIMEOUT = timedelta(minutes=30)
+AT_EXIT_SECONDS = 60.0
 LAST_WAIT_SECONDS = 10.0
 """After an error a save under way may still come to its end, unless it was the error of a rank it needs."""
 
@@ -101,6 +102,7 @@ class Checkpoint:
         self._position = Position()
         self.bar = Bar(shown=self._around.rank == 0)
         self._rng: dict[str, Any] | None = None
+        self._lead, self._judged_seconds = asked_lead(standing.run), 0.0
         self._looked = self._closed = False
         self._next_look: float = 0
         self._report = reporter()
@@ -139,6 +141,8 @@ class Checkpoint:
         atexit.unregister(self._close_at_exit)
 
     def _close_at_exit(self) -> None:
+        """Nobody closed it, and whether the script failed is not known here: a save under way gets its chance."""
+        self._saver.wait(AT_EXIT_SECONDS)
         self.close(failed=True)
 
     def _say_goodbye(self) -> None:
@@ -268,8 +272,17 @@ class Checkpoint:
         return not self._agreement.now(self._saver.busy)
 
     def _word(self) -> Word:
+        self._judge_the_lead()
         due = self._around.rank == 0 and self._cadence.clock_says(time.monotonic())
         return Word(stop=self._alarm.rings(), busy=self._saver.busy, due=due)
+
+    def _judge_the_lead(self) -> None:
+        """As soon as it is known how long a save takes, and not first when it is too late."""
+        if self._saver.longest_seconds > self._judged_seconds:
+            self._judged_seconds = self._saver.longest_seconds
+            remark = lead_remark(self._judged_seconds, self._lead)
+            if remark is not None:
+                self._say(f"warning: the notice may come too late: {remark.replace('are left', 'will be left')}")
 
     def _stop(self) -> None:
         remark = lead_remark(self._saver.longest_seconds, seconds_left())
