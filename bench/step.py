@@ -16,7 +16,7 @@ def microseconds(length: str, steps: str) -> list[float]:
     return values
 
 
-print("\nThe library's cost per step, 2 ranks (under 20 us)")
+print("\nThe library's cost per step, 2 ranks, time of the main thread (under 20 us)")
 print(f"  {'a step of':<28}{'median':>10}{'least':>10}{'most':>10}  us")
 for length, steps in (("0.001", "1000"), ("0.01", "200")):
     values = [value for _ in range(repeats(1)) for value in microseconds(length, steps)]

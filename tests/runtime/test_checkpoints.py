@@ -157,21 +157,6 @@ def test_a_bare_signal_to_one_rank_stops_all_of_them_at_one_step(echelon):
     assert taken == [name.step] * 2
 
 
-def test_a_second_job_in_the_same_folder_is_turned_away(echelon):
-    first, *_ = ranks_by_hand(echelon, 1, "--until", "100000", "--seconds", "0.01")
-    try:
-        wait_for(lambda: (echelon.folder / "records").exists(), "the first job")
-        wait_for(lambda: committed(echelon.folder / "checkpoints"), "its first checkpoint")
-        (second,) = ranks_by_hand(echelon, 1)
-        _, err = second.communicate(timeout=DEADLINE_SECONDS)
-        assert "another job saves to" in err
-        assert f"process {first.pid} on" in err
-        assert first.poll() is None
-    finally:
-        first.kill()
-        first.communicate()
-
-
 @pytest.fixture
 def small_disk(tmp_path):
     folder = tmp_path / "small"

@@ -7,15 +7,13 @@ between is agreed in the same way, from the duration of a step, so that rounds a
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from echelon.errors import EnvironmentProblem
 
-INTERVAL_SECONDS = 0.25
+INTERVAL_SECONDS = 0.5
 MOST_STEPS = 1000
 
 
@@ -43,26 +41,25 @@ class Agreement:
         """`group` is a process group of its own: the script's collectives must not get between."""
         self._group = group
         self._alone = alone
-        self._left = 1
-        self._between = 1
         self._pending: tuple[Any, Any] | None = None
-        self._sent_at = math.nan
+        self._sent_at, self._sent_step = 0.0, 0
+        self.next_step = 0
+        """When the next round is: the same on all ranks."""
         self.sent = 0
         """Rounds begun: what a rank says later counts from the round of this number on."""
 
-    def after_step(self, mine: Callable[[], Word]) -> Word | None:
-        """The ranks' joint word, at the steps where there is one. Costs next to nothing at all others."""
-        self._left -= 1
-        if self._left:
-            return None
+    def begin(self, step: int) -> None:
+        """Steps are counted from here, which may lie before the last one."""
+        self._sent_at, self._sent_step = time.perf_counter(), step
+        self.next_step = step + 1
+
+    def round(self, step: int, mine: Word) -> Word | None:
+        """The ranks' joint word of the round before. To be called at `next_step`, on all ranks."""
         joint = self._heard()
         now = time.perf_counter()
-        seconds = (now - self._sent_at) / self._between
-        self._sent_at = now
-        self._send(mine(), 0.0 if math.isnan(seconds) else seconds)
-        if joint is not None:
-            self._between = steps_between(joint.seconds)
-        self._left = self._between
+        self._send(mine, (now - self._sent_at) / max(1, step - self._sent_step) if self.sent else 0.0)
+        self._sent_at, self._sent_step = now, step
+        self.next_step = step + (steps_between(joint.seconds) if joint is not None else 1)
         return joint
 
     def now(self, busy: bool) -> bool:

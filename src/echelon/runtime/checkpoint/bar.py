@@ -13,14 +13,12 @@ WIDTH = 24
 class Bar:
     def __init__(self, *, shown: bool, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._shown = shown and self._stream is not None and self._stream.isatty()
+        self.shown = shown and self._stream is not None and self._stream.isatty()
         self._next = 0.0
         self._last: tuple[int, float] | None = None
         self._rate = 0.0
 
     def show(self, step: int, saved: int | None, until: int | None) -> None:
-        if not self._shown:
-            return
         now = time.monotonic()
         if now < self._next and step != until:
             return
@@ -31,9 +29,9 @@ class Bar:
         print(f"\r{line(step, saved, until, self._rate)}\x1b[K", end="", file=self._stream, flush=True)
 
     def close(self) -> None:
-        if self._shown and self._last is not None:
+        if self.shown and self._last is not None:
             print(file=self._stream, flush=True)
-        self._shown = False
+        self.shown = False
 
 
 def line(step: int, saved: int | None, until: int | None, rate: float) -> str:

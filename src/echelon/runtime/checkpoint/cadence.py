@@ -41,6 +41,10 @@ class Cadence:
     def is_due(self, step: int) -> bool:
         return self._clock_struck or self.is_first_due(step) or (self._steps is not None and step > self._next_step)
 
+    def next_step(self, step: int) -> float:
+        """When to ask again, if nothing is heard before."""
+        return self._next_step if self._steps is not None and step < self._next_step else float("inf")
+
     def is_first_due(self, step: int) -> bool:
         """At this very step: worth a question to all ranks where it is not known that none is busy."""
         return self._steps is not None and step == self._next_step

@@ -36,7 +36,7 @@ from echelon.runtime.checkpoint.save import Place
 from echelon.runtime.checkpoint.saver import Saver
 from echelon.runtime.checkpoint.snapshot import Plan, planned
 from echelon.runtime.checkpoint.steps import Position, walk
-from echelon.runtime.checkpoint.stopping import Alarm, lead_remark, seconds_left
+from echelon.runtime.checkpoint.stopping import Alarm, asked_lead, lead_remark, seconds_left
 from echelon.runtime.checkpoint.surroundings import look_around
 from echelon.runtime.checkpoint.tree import Flattened
 from echelon.runtime.checkpoint.verify import Damaged
@@ -46,6 +46,7 @@ Batch = TypeVar("Batch")
 
 EVERY = timedelta(minutes=10)
 TIMEOUT = timedelta(minutes=30)
+AT_EXIT_SECONDS = 60.0
 LAST_WAIT_SECONDS = 10.0
 """After an error a save under way may still come to its end, unless it was the error of a rank it needs."""
 
@@ -101,7 +102,9 @@ class Checkpoint:
         self._position = Position()
         self.bar = Bar(shown=self._around.rank == 0)
         self._rng: dict[str, Any] | None = None
+        self._lead, self._judged_seconds = asked_lead(standing.run), 0.0
         self._looked = self._closed = False
+        self._next_look: float = 0
         self._report = reporter()
         self.step = 0
         """Steps done, over all starts."""
@@ -138,6 +141,8 @@ class Checkpoint:
         atexit.unregister(self._close_at_exit)
 
     def _close_at_exit(self) -> None:
+        """Nobody closed it, and whether the script failed is not known here: a save under way gets its chance."""
+        self._saver.wait(AT_EXIT_SECONDS)
         self.close(failed=True)
 
     def _say_goodbye(self) -> None:
@@ -189,6 +194,8 @@ class Checkpoint:
             self._rng = own[RESERVED]["rng"]
             rng.restore(own[RESERVED]["rng"])
         self._cadence.begin(self.step, time.monotonic())
+        self._agreement.begin(self.step)
+        self._next_look = 0
         report(self.step, committed=self.step)
 
     # Saving
@@ -239,15 +246,22 @@ class Checkpoint:
         """What `steps` does after each batch, for loops of your own; on all ranks after the same steps."""
         self.step += 1
         self._report(self.step)
-        joint = self._agreement.after_step(self._word)
-        if joint is not None:
-            self._cadence.heard(joint)
-            if joint.stop:
-                self._stop()
+        if self.step >= self._next_look:
+            self._look()
+
+    def _look(self) -> None:
+        """At the few steps where there is something to agree on or to save; the same ones on all ranks."""
+        if self.step >= self._agreement.next_step:
+            joint = self._agreement.round(self.step, self._word())
+            if joint is not None:
+                self._cadence.heard(joint)
+                if joint.stop:
+                    self._stop()
         if self._cadence.is_due(self.step) and self._nobody_is_busy():
             self.save()
         else:
             self._saver.get_ready(self._plan)
+        self._next_look = min(self._agreement.next_step, self._cadence.next_step(self.step))
 
     def _nobody_is_busy(self) -> bool:
         """The same on all ranks. A save that is due while another is under way is made up for later."""
@@ -258,8 +272,17 @@ class Checkpoint:
         return not self._agreement.now(self._saver.busy)
 
     def _word(self) -> Word:
+        self._judge_the_lead()
         due = self._around.rank == 0 and self._cadence.clock_says(time.monotonic())
         return Word(stop=self._alarm.rings(), busy=self._saver.busy, due=due)
+
+    def _judge_the_lead(self) -> None:
+        """As soon as it is known how long a save takes, and not first when it is too late."""
+        if self._saver.longest_seconds > self._judged_seconds:
+            self._judged_seconds = self._saver.longest_seconds
+            remark = lead_remark(self._judged_seconds, self._lead)
+            if remark is not None:
+                self._say(f"warning: the notice may come too late: {remark.replace('are left', 'will be left')}")
 
     def _stop(self) -> None:
         remark = lead_remark(self._saver.longest_seconds, seconds_left())

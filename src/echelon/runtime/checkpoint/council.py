@@ -34,6 +34,7 @@ class Council:
         self._rank = rank
         self._size = size
         self._round = 0
+        self._visits = 0
         self._leaving = threading.Event()
         self._longest_pause = min(0.5, SECONDS_PER_RANK * size)
 
@@ -60,6 +61,18 @@ class Council:
                 f"the ranks could not {what}", origin="rank 0", why=f"peer of it left: {outcome['error']}"
             )
         return outcome
+
+    def await_everyone(self, patience: timedelta) -> None:
+        """Until all ranks have come here as often as this one, or the patience is over; raises only Left."""
+        if self._store is None or self._size == 1:
+            return
+        self._visits += 1
+        store, wanted = self._store, self._visits * self._size
+        try:
+            store.add("visits", 1)
+            self._until(lambda: store.add("visits", 0) >= wanted, patience)
+        except RuntimeError:
+            pass  # the store is gone: `settle` says so
 
     def _settle(
         self, store: Store, what: str, mine: Word, act: Callable[[list[Word]], Word], timeout: timedelta

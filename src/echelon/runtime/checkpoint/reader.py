@@ -15,12 +15,10 @@ from echelon.runtime.checkpoint.manifest import Manifest
 from echelon.runtime.checkpoint.regions import Region, common, whole
 from echelon.runtime.checkpoint.sharing import offsets
 from echelon.runtime.checkpoint.snapshot import INDEX_VERSION
-from echelon.runtime.checkpoint.tensors import Spec, dtype_named, host_memory, numel, spec_of, view_of
+from echelon.runtime.checkpoint.tensors import Spec, dtype_named, numel, spec_of, view_of
 from echelon.runtime.checkpoint.tree import Path as TreePath
 from echelon.runtime.checkpoint.tree import is_sharded, paths_of_tensors, rebuilt
 from echelon.runtime.checkpoint.verify import Damaged, read_fully
-
-LARGE = 4 << 20
 
 Target = Callable[[TreePath], Any]
 """The tensor that stands at a path in the state to be loaded into, or None. It is read into where it fits."""
@@ -182,13 +180,9 @@ def _begins(specs: list[Spec]) -> list[int]:
 
 
 def _empty(dtype: str, shape: tuple[int, ...]) -> Any:
-    """In huge pages where it is large: most of the time that loading takes is the kernel's, for page after page."""
     import torch
 
-    size = Spec(dtype=dtype, shape=shape).size
-    if size < LARGE:
-        return torch.empty(shape, dtype=dtype_named(dtype))
-    return host_memory(size, pinned=False).view(dtype_named(dtype)).view(shape)
+    return torch.empty(shape, dtype=dtype_named(dtype))
 
 
 def _bytes_of(tensor: Any) -> memoryview:

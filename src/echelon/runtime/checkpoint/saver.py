@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 from echelon.errors import EchelonError, EnvironmentProblem
 from echelon.runtime.checkpoint.council import Council, Left
@@ -13,7 +13,8 @@ from echelon.runtime.checkpoint.save import Order, Place, Saved, carry_out
 from echelon.runtime.checkpoint.snapshot import HostBuffer, Plan, Snapshot, take
 from echelon.runtime.progress import report_committed
 
-NICENESS = 10
+AFTER_COPIES = timedelta(seconds=2)
+"""What a rank waits at most for the others' copies before it writes: training waits for the slowest of them."""
 
 
 class Saver:
@@ -62,8 +63,8 @@ class Saver:
         return done
 
     def _finish(self, order: Order, snapshot: Snapshot) -> None:
-        _step_back()
         try:
+            self._council.await_everyone(AFTER_COPIES)
             saved = carry_out(self._place, order, snapshot, self._council)
         except Left:
             return  # the process ends, and leaves no checkpoint of this step
@@ -86,11 +87,3 @@ class Saver:
             hint="free some space there, or give Checkpoint another folder" if "space" in saved.problem else None,
         )
         self._say(str(self.problem))
-
-
-def _step_back() -> None:
-    """This thread yields to training wherever both want a core; while training waits for it, it has one to itself."""
-    try:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-    except OSError:
-        pass  # a sandbox may forbid it

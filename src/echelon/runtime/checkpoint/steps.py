@@ -99,7 +99,8 @@ def _one_pass(
         if sampler is not None and counts is not None:
             sampler.advance(next(counts))
         loop.after_step()
-        loop.bar.show(loop.step, loop.saved, until)
+        if loop.bar.shown:
+            loop.bar.show(loop.step, loop.saved, until)
         if until is not None and loop.step >= until:
             return
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from echelon.errors import EchelonError
+from echelon.run_dir import RunDir
 from echelon.runtime.notice import notice_given
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
@@ -84,9 +86,20 @@ def seconds_left() -> float | None:
     return left if left < float("inf") else None
 
 
+def asked_lead(run: Path | None) -> float | None:
+    """How long before the time limit this run's notice comes; None without one."""
+    if run is None:
+        return None
+    try:
+        job = RunDir(run).read_job()
+    except EchelonError:
+        return None
+    return job.policies.notice.total_seconds() if job.resources.time_limit is not None else None
+
+
 def lead_remark(save_seconds: float, left: float | None) -> str | None:
     """What a person should know when there may be too little time; None when there is enough."""
     if left is None or save_seconds * MARGIN <= left:
         return None
     wanted = max(1, round(save_seconds * 2 * MARGIN))
-    return f"{left:.0f} s are left and a save has taken up to {save_seconds:.1f} s; --notice {wanted}s would be safe"
+    return f"a save has taken {save_seconds:.1f} s, and {left:.0f} s are left; --notice {wanted}s would be safe"

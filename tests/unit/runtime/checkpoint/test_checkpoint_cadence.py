@@ -16,6 +16,7 @@ def test_by_steps():
     cadence.begin(13, 0.0)
     assert [step for step in range(14, 22) if cadence.is_due(step)] == [20, 21]
     assert [step for step in range(14, 22) if cadence.is_first_due(step)] == [20]
+    assert (cadence.next_step(13), cadence.next_step(20)) == (20, float("inf"))
     cadence.started(20, 0.0, 3)
     assert not cadence.is_due(21)
     assert cadence.is_due(30)
@@ -64,7 +65,7 @@ def test_rounds_are_some_steps_apart(seconds):
     assert 1 <= steps_between(seconds) <= MOST_STEPS
 
 
-@pytest.mark.parametrize(("seconds", "steps"), [(0.001, 250), (0.01, 25), (0.25, 1), (10.0, 1), (1e-9, 1000), (0.0, 1)])
+@pytest.mark.parametrize(("seconds", "steps"), [(0.001, 500), (0.01, 50), (0.5, 1), (10.0, 1), (1e-9, 1000), (0.0, 1)])
 def test_rounds_are_some_milliseconds_apart(seconds, steps):
     assert steps_between(seconds) == steps
 
@@ -72,9 +73,22 @@ def test_rounds_are_some_milliseconds_apart(seconds, steps):
 def test_alone_the_word_is_heard_soon_and_not_at_every_step():
     pytest.importorskip("torch")
     agreement = Agreement(None, alone=True)
-    said = [step for step in range(1, 500) if agreement.after_step(lambda: Word(stop=True)) is not None]
+    said = [step for step in range(1, 500) if after_step(agreement, step, Word(stop=True)) is not None]
     assert said[0] == 2
     assert len(said) < 100
+
+
+def after_step(agreement, step, word):
+    return agreement.round(step, word) if step >= agreement.next_step else None
+
+
+def test_counting_may_begin_anew_at_an_earlier_step():
+    pytest.importorskip("torch")
+    agreement = Agreement(None, alone=True)
+    for step in range(1, 1000):
+        after_step(agreement, step, Word())
+    agreement.begin(7)
+    assert next(step for step in range(8, 12) if after_step(agreement, step, Word()) is not None) == 8
 
 
 def test_all_ranks_hear_the_same_at_the_same_step(monkeypatch):
@@ -102,7 +116,7 @@ def test_all_ranks_hear_the_same_at_the_same_step(monkeypatch):
     for step in range(1, 5000):
         for rank, agreement in enumerate(ranks):
             stop = step > 1000 and rank == 2
-            joint = agreement.after_step(lambda stop=stop: Word(stop=stop))
+            joint = after_step(agreement, step, Word(stop=stop))
             if joint is not None:
                 heard[rank].append((step, joint))
     assert heard[0] == heard[1] == heard[2]

@@ -89,5 +89,15 @@ def test_leaving_ends_the_wait():
     waiting.join()
 
 
+def test_waiting_for_everyone_is_over_when_all_are_there_or_patience_is():
+    ranks, _ = councils(3)
+    for _ in range(3):
+        together(*(partial(council.await_everyone, SOON) for council in ranks))
+    together(*(partial(council.await_everyone, timedelta(seconds=0.2)) for council in ranks[:2]))
+    ranks[0].leave()
+    with pytest.raises(Left):
+        ranks[0].await_everyone(SOON)
+
+
 def test_alone_there_is_nobody_to_ask():
     assert Council(None, rank=0, size=1).settle("add", {"n": 4}, total, SOON) == {"sum": 4, "order": [4]}

@@ -3,9 +3,12 @@
 import os
 import signal
 import time
+from datetime import timedelta
 
 import pytest
 
+from echelon.job import Job, Policies, Resources, Script, ScriptKind
+from echelon.run_dir import RunDir
 from echelon.runtime.checkpoint.checkpoint import Checkpoint
 from echelon.runtime.checkpoint.stopping import Alarm, lead_remark, seconds_left
 
@@ -70,7 +73,7 @@ def test_the_lead_is_judged_by_the_longest_save_so_far():
     assert lead_remark(2.0, None) is None
     assert lead_remark(2.0, 3.0) is None
     assert lead_remark(0.0, 0.5) is None
-    assert lead_remark(20.0, 25.0) == ("25 s are left and a save has taken up to 20.0 s; --notice 60s would be safe")
+    assert lead_remark(20.0, 25.0) == "a save has taken 20.0 s, and 25 s are left; --notice 60s would be safe"
 
 
 def test_it_saves_and_leaves_with_the_code_for_requeueing(tmp_path, monkeypatch, capsys):
@@ -85,4 +88,21 @@ def test_it_saves_and_leaves_with_the_code_for_requeueing(tmp_path, monkeypatch,
     checkpoint.close()
     assert left.value.code == 75
     assert checkpoint.saved == checkpoint.step
-    assert "a save has taken up to 100.0 s; --notice 300s would be safe" in capsys.readouterr().err
+    assert "a save has taken 100.0 s, and 0 s are left; --notice 300s would be safe" in capsys.readouterr().err
+
+
+def test_a_lead_that_is_too_short_is_said_long_before_it_matters(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("torch")
+    job = Job(
+        name="x", script=Script(kind=ScriptKind.FILE, target="x.py"), cwd="/", python="python3",
+        resources=Resources(time_limit=timedelta(hours=1)), policies=Policies(notice=timedelta(seconds=5)),
+    )  # fmt: skip
+    RunDir(tmp_path).write_description(job, {})
+    monkeypatch.setenv("ECHELON_RUN_DIR", str(tmp_path))
+    checkpoint = Checkpoint(tmp_path / "saved", every=None)
+    checkpoint._saver.longest_seconds = 10.0
+    checkpoint.after_step()
+    checkpoint.after_step()
+    checkpoint.close()
+    said = "the notice may come too late: a save has taken 10.0 s, and 5 s will be left; --notice 30s would be safe"
+    assert capsys.readouterr().err.count(said) == 1
