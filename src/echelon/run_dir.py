@@ -72,6 +72,11 @@ class RunDir:
         return self.path / "token"
 
     @property
+    def sealed(self) -> Path:
+        """The environment it was submitted from, for schedulers that carry none; they have the key."""
+        return self.path / "environment.sealed"
+
+    @property
     def events(self) -> Path:
         return self.path / "events.jsonl"
 

@@ -132,7 +132,14 @@ def _resources(settings: Settings, machine: Machine) -> Resources:
 def _booking(settings: Settings) -> Booking:
     keys = [field.name for field in fields(Booking) if field.name in BY_KEY]
     given = {key: settings.get(key) for key in keys}
-    return Booking(**given, native=settings.get("slurm") or {})
+    return Booking(**given, native=_native(settings))
+
+
+def _native(settings: Settings) -> dict[str, str]:
+    """The options of the chosen scheduler's own."""
+    key = settings.get("on")
+    given: dict[str, str] = settings.get(key) or {} if key in ("slurm", "pbs") else {}
+    return given
 
 
 def _policies(settings: Settings) -> Policies:
