@@ -14,7 +14,7 @@ from echelon.job import Job
 MEMBERS = {
     "local": "echelon.node.hosts.rehearsed",
     "slurm": "echelon.node.hosts.slurm",
-    "allocation": "echelon.node.hosts.slurm",
+    "pbs": "echelon.node.hosts.pbs",
 }
 
 
@@ -51,6 +51,8 @@ class Hosts(Protocol):
     """How much too early the scheduler's own notice may come; ours comes on the second."""
     requeues_here: bool
     """Whether the next attempt is for this process to start."""
+    carried: Mapping[str, str] | None
+    """The environment that agents are to be sent; None where whatever starts them brings it along."""
     all: Sequence[Host]
 
     def listen_address(self) -> str:
@@ -74,6 +76,9 @@ class Hosts(Protocol):
 
 def hosts_of(job: Job, run_path: Path, environ: Mapping[str, str]) -> Hosts:
     """Raises EchelonError where the environment is not that of the job's scheduler."""
-    module: Any = importlib.import_module(MEMBERS[job.scheduler])
+    name = job.scheduler
+    if name == "allocation":
+        name = "slurm" if environ.get("SLURM_JOB_ID") else "pbs"
+    module: Any = importlib.import_module(MEMBERS[name])
     hosts: Hosts = module.hosts(job, run_path, environ)
     return hosts

@@ -27,6 +27,7 @@ class Rehearsed:
     comes_back = True
     early_seconds = 0.0
     requeues_here = True
+    carried = None
 
     def __init__(self, job: Job, environ: Mapping[str, str]) -> None:
         self._job = job
