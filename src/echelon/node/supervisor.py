@@ -86,7 +86,7 @@ class Supervisor:
         self._attempt = attempt
         self._agents = agents
         self._record = record
-        self._clock = Clock.of(job, time.monotonic())
+        self._clock = Clock.of(job, time.monotonic(), agents.hosts.reserve_seconds)
         self._phase_since = time.monotonic()
         self._watch = Watch(started=time.monotonic())
         self._outcome: Outcome | None = None

@@ -49,6 +49,8 @@ class Hosts(Protocol):
     """Whether a host that fell silent can be given an agent again: so for rehearsed ones, not for real ones."""
     early_seconds: float
     """How much too early the scheduler's own notice may come; ours comes on the second."""
+    reserve_seconds: float
+    """How long before the scheduler ends a job we end it ourselves, for what is to be done after that."""
     requeues_here: bool
     """Whether the next attempt is for this process to start."""
     carried: Mapping[str, str] | None

@@ -19,6 +19,7 @@ from echelon.sealed import KEY_VARIABLE
 
 LEAVE_SECONDS = 8.0  # an agent whose channel is closed ends its ranks and cleans up in less
 REQUEUE_PATIENCE_SECONDS = 900.0
+SUCCESSOR_SECONDS = 10.0
 WAYS = ("pbs_tmrsh", "pbsdsh", "ssh")
 """What starts a task on another host, best first."""
 KEPT = ("PBS_DEFAULT", "PBS_SERVER", "PBS_CONF_FILE", "PBS_EXEC", "PBS_HOME")
@@ -57,6 +58,13 @@ def names_of(job: Job, lines: Sequence[str]) -> list[str]:
     return names
 
 
+def reserve_of(job: Job) -> float:
+    """TERM at the walltime looks like a qdel, and KILL follows in ten seconds: we are through before. Pure."""
+    enough = job.policies.grace.total_seconds() + SUCCESSOR_SECONDS
+    limit = job.resources.time_limit
+    return enough if limit is None else min(enough, limit.total_seconds() / 10)
+
+
 def task_argv(way: str, tool: str, host: str, index: int, argv: Sequence[str]) -> list[str]:
     """One task on one host; `index` is the host's first line in PBS_NODEFILE. Pure."""
     match way:
@@ -82,6 +90,7 @@ class PbsHosts:
         self._qstat = find_tool("qstat", environ)
         self.requeues_here = job.scheduler == "allocation"
         self.carried = sent_along(environ)
+        self.reserve_seconds = reserve_of(job)
         self.all = [Host(name=name) for name in names_of(job, self._lines)]
 
     def listen_address(self) -> str:

@@ -26,6 +26,7 @@ def hosts(job: Job, run_path: Path, environ: Mapping[str, str]) -> Rehearsed:  #
 class Rehearsed:
     comes_back = True
     early_seconds = 0.0
+    reserve_seconds = 0.0
     requeues_here = True
     carried = None
 
