@@ -75,6 +75,8 @@ class Server:
         self.address.unlink(missing_ok=True)
         for job in self.jobs.values():
             self._signal(job, signal.SIGKILL)
+            for task in job.tasks:
+                task.process.wait(10)
 
     def unfinished(self) -> list[str]:
         return [job.id for job in self.jobs.values() if job.state != "F"]
