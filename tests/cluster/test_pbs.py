@@ -136,8 +136,7 @@ def test_a_cancelled_run_leaves_nothing_on_any_host(cluster, echelon, kill_delay
         wait_for(lambda: not server.unfinished(), "the job to end")
         wait_for(lambda: run.status()["state"] == "CANCELLED", "the run to be cancelled")
         nothing_runs(cluster)
-    cluster.remove_debris() if kill_delay == 0 else None
-    (run.path / "token").unlink(missing_ok=True) if kill_delay == 0 else None
+    (run.path / "token").unlink(missing_ok=True)  # whoever was killed could not
 
 
 # Faults
@@ -209,6 +208,20 @@ def test_without_a_spare_the_run_goes_on_in_a_successor_on_other_hosts(echelon, 
     assert run.status()["native_id"] == "1.ctl"
 
 
+def test_a_lost_first_host_takes_the_supervisor_along_and_the_run_goes_on_all_the_same(cluster, echelon):
+    with Server(cluster, lost_after=15) as server:
+        use(echelon, server)
+        run = echelon.submit(
+            "-N", "2", "--requeues", "1", "--heartbeat", "3s", "--cold", STEPS, "--steps", "150", "--seconds", "0.02"
+        )
+        wait_for(lambda: "step 3" in run.rank_log(1), "rank 1 to take steps")
+        cluster.power_off("n1")
+        assert run.wait()["outcome"] == "succeeded"
+        assert [event["hosts"] for event in run.events("generation")] == [["n1", "n2"], ["n2", "n3"]]
+        assert [event["attempt"] for event in run.events("requeued")] == [0]
+        wait_for(lambda: not server.unfinished(), "PBS to be rid of both jobs")
+
+
 # Time
 
 STOPS_AT_THE_NOTICE = """
@@ -246,12 +259,16 @@ print("went on", flush=True)
 """
 
 
-def test_a_script_that_knows_nothing_is_stopped_before_pbs_does_it_and_goes_on(echelon, pbs, cluster):
-    script = echelon.script("train.py", IGNORANT)
-    result = echelon("run", "-N", "2", "--cold", "--time", "12s", "--notice", "5s", "--requeues", "1", script)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.count("went on") == 2
-    assert [job.exit_status for job in pbs.jobs.values()] == [75, 0], "not -29: PBS did not have to end it"
+def test_a_script_that_knows_nothing_is_stopped_before_pbs_does_it_and_goes_on(cluster, echelon):
+    """The time limit is the queue's own, which only qstat tells."""
+    with Server(cluster, walltime="00:00:12") as server:
+        use(echelon, server)
+        script = echelon.script("train.py", IGNORANT)
+        result = echelon("run", "-N", "2", "--cold", "--notice", "5s", "--requeues", "1", script)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.count("went on") == 2
+        wait_for(lambda: not server.unfinished(), "the last job to end")
+        assert [job.exit_status for job in server.jobs.values()] == [75, 0], "not -29: PBS did not have to end it"
 
 
 # What PBS gives, and what it does not

@@ -101,7 +101,7 @@ def main(
             crew.close(STARTER_SECONDS)
         node_dir.remove()
     if is_orphan:
-        requeue_without_supervisor(job, attempt_dir, os.environ)
+        requeue_without_supervisor(job, attempt_dir, {**os.environ, "PATH": environ.get("PATH", "")})
     return 0
 
 

@@ -203,7 +203,8 @@ class Supervisor:
                 return
             self._question, self._doubted = None, set()
             if standing.end_at is not None:
-                self._clock.ends(time.monotonic() + standing.end_at - time.time())
+                now = time.monotonic()
+                self._clock.ends(now + standing.end_at - time.time(), now)
             for node, loss in self._silent():
                 if node in doubted:
                     self._handle(AgentLost(node, loss))

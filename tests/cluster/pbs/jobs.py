@@ -33,12 +33,13 @@ class Job:
     tasks: list[Task] = field(default_factory=list)
     started: float = 0.0
     ending_since: float | None = None
+    lost_since: float | None = None
     exit_status: int | None = None
     run_count: int = 0
 
     @property
     def walltime(self) -> int:
-        return seconds(self.request.resources.get("walltime", "01:00:00"))
+        return seconds(self.request.resources["walltime"])
 
     @property
     def waits_for(self) -> str | None:
@@ -62,7 +63,7 @@ class Job:
         shown["Hold_Types"] = "s" if self.state == "H" else "n"
         if self.waits_for:
             shown["depend"] = f"afterany:{self.waits_for}@ctl"
-        shown["Resource_List"] = {"walltime": clock(self.walltime), **request.resources}
+        shown["Resource_List"] = dict(request.resources)
         if self.started:
             shown["stime"] = time.ctime(self.started)
         variables = {"PBS_O_HOME": "/home/alice", "PBS_O_WORKDIR": "/", "PBS_O_HOST": "ctl", **request.variables}
@@ -78,10 +79,6 @@ class Job:
 def seconds(text: str) -> int:
     hours, minutes, rest = map(int, text.split(":"))
     return (hours * 60 + minutes) * 60 + rest
-
-
-def clock(number: int) -> str:
-    return f"{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}"
 
 
 def qstat(jobs: dict[str, Job], argv: list[str]) -> tuple[int, str, str]:

@@ -24,7 +24,7 @@ def main() -> int:
             return 255
         server.sendall(json.dumps(question).encode() + b"\n")
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # they end the task, and so this
-            signal.signal(signum, lambda *_: server.shutdown(socket.SHUT_WR))
+            signal.signal(signum, lambda *_: server.sendall(b"end\n"))
         with server.makefile("r") as reader:
             line = reader.readline()
     if not line:
