@@ -33,7 +33,7 @@ def weigh(told: dict[str, Any], answer: JobStatus | Unheard | None, signs: Signs
     if told["state"].ended:
         return told
     if signs.exit_code is not None and signs.exit_code != REQUEUE and (answer is None or answer_ended(answer)):
-        return _by_its_code(told, signs.exit_code)
+        return _by_its_code(told, signs)
     if isinstance(answer, Unheard):
         return {**told, "reason": f"as last heard; {answer.why}"}
     if answer is None:
@@ -51,7 +51,10 @@ def answer_ended(answer: JobStatus | Unheard) -> bool:
     return isinstance(answer, JobStatus) and answer.state.ended
 
 
-def _by_its_code(told: dict[str, Any], code: int) -> dict[str, Any]:
+def _by_its_code(told: dict[str, Any], signs: Signs) -> dict[str, Any]:
+    code = signs.exit_code
+    if code != 0 and signs.cancel_asked:
+        return _cancelled(told, code)
     state = JobState.SUCCEEDED if code == 0 else JobState.FAILED
     return {**told, "state": state, "exit_code": code, "reason": f"it left the exit code {code}"}
 
