@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from echelon.errors import EchelonError, EnvironmentProblem
 from echelon.job import Job
 from echelon.node import kinship, ports, stacks
 from echelon.node.as_main import STACKS_SIGNAL
+from echelon.node.carried import host_environ, wait_for_environment
 from echelon.node.channel import Channel, ChannelClosed, dial
 from echelon.node.crew import Crew
 from echelon.node.environ import node_environ, shown
@@ -56,24 +58,37 @@ CPU_SECONDS = 10.0
 FENCE = 0.75  # of the heartbeat: a node that is cut off has ended its ranks before anybody replaces them
 
 
-def main(*, run_path: Path, attempt: int, node: int, host: str, source: str, supervisor: tuple[str, int]) -> int:
+def main(
+    *, run_path: Path, attempt: int, node: int, host: str, source: str, supervisor: tuple[str, int],
+    environment_follows: bool = False,
+) -> int:  # fmt: skip
     run_dir = RunDir(run_path)
     job = run_dir.read_job()
     kinship.adopt_orphans()
     attempt_dir = run_dir.attempt(attempt)
     node_dir = NodeDir.create(run_dir.run_id)
     environ = node_environ(dict(os.environ), job)
+    patience = job.policies.join_timeout.total_seconds()
     crew = None
+    unheard: list[dict[str, Any]] = []
     try:
-        crew = Crew(job=job, run_path=run_path, attempt=attempt_dir, host=host, node_dir=node_dir, environ=environ)
+        crew_of = partial(Crew, job=job, run_path=run_path, attempt=attempt_dir, host=host, node_dir=node_dir)
+        if not environment_follows:
+            crew = crew_of(environ=environ)  # it gets ready while we dial
         channel = dial(
-            *supervisor, run_dir.token.read_bytes(), timeout=job.policies.join_timeout.total_seconds(),
+            *supervisor, run_dir.token.read_bytes(), timeout=patience,
             source=address_of(job.interface) if job.interface else source,
         )  # fmt: skip
         address = channel.own_address
+        hello = Hello(node=node, host=host, address=address, pid=os.getpid(), node_dir=str(node_dir.path))
+        channel.send(to_wire(hello))
+        if crew is None:
+            carried, unheard = wait_for_environment(channel, patience)
+            environ = node_environ(host_environ(carried, os.environ, job), job)
+            crew = crew_of(environ=environ)
         agent = Agent(job=job, crew=crew, channel=channel, node_dir=node_dir, attempt=attempt_dir, address=address)
-        agent.say(Hello(node=node, host=host, address=address, pid=os.getpid(), node_dir=str(node_dir.path)))
         try:
+            agent.obey_all(unheard)
             agent.choose_network()
             run_dir.write(attempt_dir.node_env(host), shown(environ))
             is_orphan = agent.work()
@@ -86,7 +101,7 @@ def main(*, run_path: Path, attempt: int, node: int, host: str, source: str, sup
             crew.close(STARTER_SECONDS)
         node_dir.remove()
     if is_orphan:
-        requeue_without_supervisor(job, attempt_dir, os.environ)
+        requeue_without_supervisor(job, attempt_dir, {**os.environ, "PATH": environ.get("PATH", "")})
     return 0
 
 
@@ -226,9 +241,12 @@ class Agent:
         except ChannelClosed:
             return False
         self._heard = time.monotonic()
+        self.obey_all(messages)
+        return True
+
+    def obey_all(self, messages: list[dict[str, Any]]) -> None:
         for message in messages:
             self._obey(message)
-        return True
 
     def _obey(self, wire: dict[str, Any]) -> None:
         match from_wire(wire):

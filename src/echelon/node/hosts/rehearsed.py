@@ -26,7 +26,9 @@ def hosts(job: Job, run_path: Path, environ: Mapping[str, str]) -> Rehearsed:  #
 class Rehearsed:
     comes_back = True
     early_seconds = 0.0
+    reserve_seconds = 0.0
     requeues_here = True
+    carried = None
 
     def __init__(self, job: Job, environ: Mapping[str, str]) -> None:
         self._job = job

@@ -71,6 +71,8 @@ def srun_argv(job: Job, host: str, cpus: int | None, argv: Sequence[str]) -> lis
 
 class SlurmHosts:
     comes_back = False
+    carried = None
+    reserve_seconds = 0.0
     early_seconds = 65.0  # it looks every 30 s, and adds a margin
 
     def __init__(self, job: Job, run_dir: RunDir, environ: Mapping[str, str]) -> None:
