@@ -7,6 +7,7 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from echelon.errors import EchelonError, EnvironmentProblem
 from echelon.job import Job
 from echelon.node import kinship, ports, stacks
 from echelon.node.as_main import STACKS_SIGNAL
-from echelon.node.channel import Channel, ChannelClosed, dial
+from echelon.node.channel import Channel, ChannelClosed, dial, interests
 from echelon.node.crew import Crew
 from echelon.node.environ import node_environ, shown
 from echelon.node.hosts.orphans import requeue_without_supervisor
@@ -45,6 +46,7 @@ from echelon.node.messages import (
     to_wire,
 )  # fmt: skip
 from echelon.node.node_dir import NodeDir
+from echelon.node.sinks import BACKLOG_BYTES, InRunDirectory, Sinks
 from echelon.node.wake import wake_on
 from echelon.run_dir import AttemptDir, RunDir
 
@@ -56,26 +58,62 @@ CPU_SECONDS = 10.0
 FENCE = 0.75  # of the heartbeat: a node that is cut off has ended its ranks before anybody replaces them
 
 
+@dataclass(frozen=True, kw_only=True)
+class Post:
+    """Where an agent stands, and where what it has to tell goes."""
+
+    job: Job
+    node: int
+    host: str
+    node_dir: NodeDir
+    attempt: AttemptDir
+    environ: dict[str, str]
+    run_path: Path
+    """The folder that has the job as this node's ranks are to run it."""
+    shown_run_path: Path
+    """What ranks are told."""
+    sinks: Sinks
+
+
 def main(*, run_path: Path, attempt: int, node: int, host: str, source: str, supervisor: tuple[str, int]) -> int:
+    """An agent that sees the run directory and dials the supervisor."""
     run_dir = RunDir(run_path)
     job = run_dir.read_job()
-    kinship.adopt_orphans()
-    attempt_dir = run_dir.attempt(attempt)
-    node_dir = NodeDir.create(run_dir.run_id)
-    environ = node_environ(dict(os.environ), job)
-    crew = None
-    try:
-        crew = Crew(job=job, run_path=run_path, attempt=attempt_dir, host=host, node_dir=node_dir, environ=environ)
+
+    def connect() -> tuple[Channel, str]:
         channel = dial(
             *supervisor, run_dir.token.read_bytes(), timeout=job.policies.join_timeout.total_seconds(),
             source=address_of(job.interface) if job.interface else source,
         )  # fmt: skip
-        address = channel.own_address
-        agent = Agent(job=job, crew=crew, channel=channel, node_dir=node_dir, attempt=attempt_dir, address=address)
-        agent.say(Hello(node=node, host=host, address=address, pid=os.getpid(), node_dir=str(node_dir.path)))
+        return channel, channel.own_address
+
+    post = Post(
+        job=job, node=node, host=host, node_dir=NodeDir.create(run_dir.run_id), attempt=run_dir.attempt(attempt),
+        environ=node_environ(dict(os.environ), job), run_path=run_path, shown_run_path=run_path,
+        sinks=InRunDirectory(),
+    )  # fmt: skip
+    return serve(post, connect)
+
+
+def serve(post: Post, connect: Callable[[], tuple[Channel, str]]) -> int:
+    """`connect` gives the channel to the supervisor, and the address that this node's ranks meet at."""
+    kinship.adopt_orphans()
+    crew = None
+    try:
+        crew = Crew(
+            job=post.job, run_path=post.run_path, shown_run_path=post.shown_run_path, attempt=post.attempt,
+            host=post.host, node_dir=post.node_dir, environ=post.environ, sinks=post.sinks,
+        )  # fmt: skip
+        channel, address = connect()
+        agent = Agent(post=post, crew=crew, channel=channel, address=address)
+        agent.say(
+            Hello(
+                node=post.node, host=post.host, address=address, pid=os.getpid(), node_dir=str(post.node_dir.path)
+            )
+        )  # fmt: skip
         try:
             agent.choose_network()
-            run_dir.write(attempt_dir.node_env(host), shown(environ))
+            post.sinks.keep(post.attempt.node_env(post.host), shown(post.environ))
             is_orphan = agent.work()
         except (OSError, EchelonError) as error:  # a full disk, a folder that was removed: say so before leaving
             hint = "mend that, then echelon resume {run}"
@@ -84,9 +122,9 @@ def main(*, run_path: Path, attempt: int, node: int, host: str, source: str, sup
     finally:
         if crew is not None:
             crew.close(STARTER_SECONDS)
-        node_dir.remove()
+        post.node_dir.remove()
     if is_orphan:
-        requeue_without_supervisor(job, attempt_dir, os.environ)
+        requeue_without_supervisor(post.job, post.attempt, os.environ)
     return 0
 
 
@@ -106,14 +144,13 @@ class Dumping:
 
 
 class Agent:
-    def __init__(
-        self, *, job: Job, crew: Crew, channel: Channel, node_dir: NodeDir, attempt: AttemptDir, address: str
-    ) -> None:
-        self._job = job
+    def __init__(self, *, post: Post, crew: Crew, channel: Channel, address: str) -> None:
+        self._job = post.job
         self._crew = crew
         self._channel = channel
-        self._node_dir = node_dir
-        self._attempt = attempt
+        self._node_dir = post.node_dir
+        self._attempt = post.attempt
+        self._sinks = post.sinks
         self._address = address
         self._generation = 0
         self._stopping: Stopping | None = None
@@ -163,14 +200,19 @@ class Agent:
         return False
 
     def _wait(self, wake: int, next_pulse: float) -> list[int]:
-        outputs = [member.output.fd for member in self._crew.living() if not member.output.ended]
-        sources = [wake, self._crew.link.fileno(), self._channel.fileno(), *outputs]
+        outputs = [] if self._is_behind() else [m.output.fd for m in self._crew.living() if not m.output.ended]
         busy = self._dumping is not None or self._stopping is not None or self._crew.has_orders
         timeout = 0.02 if busy else max(0.0, next_pulse - time.monotonic())
         poller = select.poll()
-        for source in sources:
+        for source in (wake, self._crew.link.fileno(), *outputs):
             poller.register(source, select.POLLIN | select.POLLHUP)
+        for fd, events in interests([self._channel]).items():
+            poller.register(fd, events)
         return [fd for fd, _ in poller.poll(timeout * 1000)]
+
+    def _is_behind(self) -> bool:
+        """The supervisor, or the way to it, takes less than the ranks write: they must wait."""
+        return self._channel.unsent_bytes > BACKLOG_BYTES
 
     def _read_outputs(self, readable: list[int]) -> None:
         for member in self._crew.living():
@@ -357,8 +399,9 @@ class Agent:
     def _write_stacks(self, rank: int, pid: int) -> None:
         file = self._node_dir.stacks(rank)
         text = file.read_text(errors="replace") if file.exists() else ""
-        with self._attempt.rank_stacks(rank).open("a") as target:
-            target.write(stacks.describe(pid, text))
+        log = self._sinks.log(self._attempt.rank_stacks(rank))
+        log.write(stacks.describe(pid, text).encode(errors="replace"))
+        log.close()
         file.write_bytes(b"")
 
     # Pulse
