@@ -12,6 +12,7 @@ FAMILIES = {
         "local": "echelon.schedulers.local",
         "allocation": "echelon.schedulers.allocation",
         "slurm": "echelon.schedulers.slurm",
+        "ssh": "echelon.schedulers.ssh",
     },
     "launcher": {"ranks": "echelon.launchers.ranks"},
     "environment": {"bare": "echelon.environments.bare"},

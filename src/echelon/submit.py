@@ -18,6 +18,7 @@ from echelon.job import Job
 from echelon.observe.find import remember
 from echelon.registry import member
 from echelon.run_dir import RunDir, cannot_write, new_run_id
+from echelon.snapshot import pack
 from echelon.version import __version__
 
 NO_ID = b" " * 127 + b"\n"
@@ -30,6 +31,8 @@ def start(job: Job, origins: Mapping[str, str], secrets: Mapping[str, str], runs
     try:
         run_dir.write_description(job, _facts(run_dir, origins))
         run_dir.write(run_dir.node_side, node_side())
+        if job.snapshot:
+            run_dir.write(run_dir.code, pack(job, runs))
         launch_attempt(job, run_dir, secrets)
     except BaseException:
         if not run_dir.read_native_id():

@@ -16,7 +16,7 @@ JOB_FLAGS = {
     "--launcher", "--env", "--python", "--ports", "--interface", "--cpu", "--cold", "--set", "--cpus", "--mem",
     "--gpu-type", "-p", "--partition", "-A", "--account", "--qos", "--constraint", "--reservation", "--nodelist",
     "--exclude", "--array", "--dependency", "--mail", "--mail-type", "--comment", "--licenses", "--gres", "--slurm",
-    "--debug", "-h", "--help",
+    "--hosts", "--hostfile", "--snapshot", "--debug", "-h", "--help",
 }  # fmt: skip
 ALWAYS = {"--debug", "-h", "--help"}
 FLAGS = {
@@ -34,7 +34,7 @@ FLAGS = {
 KEYS = [
     "nodes", "gpus_per_node", "gpu_type", "procs_per_node", "cpus", "mem", "min_nodes", "spare_nodes", "time", "notice",
     "requeues", "restarts", "hang_timeout", "grace", "heartbeat", "join_timeout", "name", "on", "launcher", "env",
-    "python", "ports", "interface", "cpu", "cold", "partition", "account", "qos", "constraint", "reservation",
+    "hosts", "hostfile", "snapshot", "python", "ports", "interface", "cpu", "cold", "partition", "account", "qos", "constraint", "reservation",
     "nodelist", "exclude", "array", "dependency", "mail", "mail_type", "comment", "licenses", "gres", "set", "slurm",
 ]  # fmt: skip
 VARIABLES = {
@@ -45,7 +45,7 @@ VARIABLES = {
     "ECHELON_MEM", "ECHELON_INTERFACE", "ECHELON_PARTITION", "ECHELON_ACCOUNT", "ECHELON_QOS", "ECHELON_CONSTRAINT",
     "ECHELON_RESERVATION", "ECHELON_NODELIST", "ECHELON_EXCLUDE", "ECHELON_ARRAY", "ECHELON_DEPENDENCY", "ECHELON_MAIL",
     "ECHELON_MAIL_TYPE", "ECHELON_COMMENT", "ECHELON_LICENSES", "ECHELON_GRES", "ECHELON_SLURM",
-    "ECHELON_RUNS", "ECHELON_DEBUG", "ECHELON_RUN_ID", "ECHELON_RUN_DIR", "ECHELON_NODE_DIR", "ECHELON_ATTEMPT",
+    "ECHELON_HOSTS", "ECHELON_HOSTFILE", "ECHELON_SNAPSHOT", "ECHELON_RUNS", "ECHELON_DEBUG", "ECHELON_RUN_ID", "ECHELON_RUN_DIR", "ECHELON_NODE_DIR", "ECHELON_ATTEMPT",
     "ECHELON_GENERATION",
 }  # fmt: skip
 EVENT_KINDS = {

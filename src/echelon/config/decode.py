@@ -27,6 +27,7 @@ class Machine:
     cwd: str
     python: str
     gpus: int = 0
+    hosts: tuple[str, ...] = ()
 
 
 class Settings:
@@ -83,6 +84,8 @@ def job_of(settings: Settings, script: Script, machine: Machine) -> Job:
         cold=settings.get("cold"),
         ports=settings.get("ports"),
         interface=settings.get("interface"),
+        hosts=machine.hosts,
+        snapshot=settings.get("snapshot"),
     )
 
 

@@ -21,6 +21,10 @@ def main() -> None:
                     supervisor=(dial_address, int(dial_port)),
                 )
             )  # fmt: skip
+        case ["remote", folder]:
+            from echelon.node import remote
+
+            sys.exit(remote.main(Path(folder)))
         case ["warm", link, parent, run, node_dir]:
             from echelon.node import warm
 
