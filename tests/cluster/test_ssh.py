@@ -54,6 +54,15 @@ def clients(cluster, host):
     ]
 
 
+def agents_on(cluster, host):
+    return [p for p in cluster.leftovers().get(host, []) if " remote " in p.command]
+
+
+def supervisor_of(cluster):
+    (found,) = [p for p in cluster.leftovers()["ctl"] if " supervise " in p.command]
+    return found.pid
+
+
 # Running
 
 
@@ -98,9 +107,8 @@ def test_a_shared_folder_is_used_and_nothing_is_copied(cluster):
     script = tool.script("here.py", STEPS.read_text())
     run = tool.submit(*two_by_two(), script, *LONG)
     wait_for_steps(run, 3)
-    agents = [p.command for p in cluster.leftovers()["h2"] if " remote " in p.command]
-    assert len(agents) == 1
-    assert f" {run.path}/echelon.pyz remote " in agents[0]
+    (agent,) = agents_on(cluster, "h2")
+    assert f" {run.path}/echelon.pyz remote " in agent.command
     assert tool("cancel", run.id).returncode == 0
     assert "generation 0 step 0\n" in run.rank_log(2)
 
@@ -129,7 +137,7 @@ def test_a_rank_that_writes_faster_than_the_connection_takes_waits(cluster, eche
     wait_for(lambda: len(run.rank_log(0)) > 1 << 20, "output")
     (client,) = clients(cluster, "h1")
     os.kill(client.pid, signal.SIGSTOP)
-    (agent,) = [p for p in cluster.leftovers()["h1"] if " remote " in p.command]
+    (agent,) = agents_on(cluster, "h1")
     time.sleep(3)  # while nothing gets through
     status = Path(f"/proc/{agent.pid}/status").read_text()
     os.kill(client.pid, signal.SIGCONT)
@@ -190,7 +198,7 @@ def test_nothing_runs_on_after_its_connection(cluster, echelon, who):
     run = echelon.submit(*two_by_two(), STEPS, *LONG)
     wait_for_steps(run, 3)
     if who == "supervisor":
-        pids = [p.pid for p in cluster.leftovers()["ctl"] if "supervise" in p.command]
+        pids = [supervisor_of(cluster)]
     else:
         pids = [p.pid for host in ("h1", "h2") for p in clients(cluster, host)]
     assert pids
@@ -204,11 +212,43 @@ def test_nothing_runs_on_after_its_connection(cluster, echelon, who):
 
 
 def test_a_torn_connection_is_made_anew(cluster, echelon):
-    run = echelon.submit(*two_by_two("--restarts", "1"), STEPS, "--steps", "40", "--seconds", "0.1")
+    run = echelon.submit(*two_by_two("--restarts", "1"), STEPS, "--steps", "30", "--seconds", "0.05")
     wait_for_steps(run, 3)
     os.kill(clients(cluster, "h2")[0].pid, signal.SIGKILL)
     assert run.wait()["outcome"] == "succeeded"
     assert [event["hosts"] for event in run.events("generation")] == [["h1", "h2"], ["h1", "h2"]]
+
+
+def test_nothing_runs_on_of_a_start_that_was_cut_short(cluster, echelon):
+    """The supervisor is killed while torch is still being imported."""
+    run = echelon.submit(*on("h1,h2", "-g", "2"), STEPS)
+    starting = wait_for(lambda: [p for p in cluster.leftovers().get("h2", []) if " warm " in p.command], "a starter")
+    assert starting
+    os.kill(supervisor_of(cluster), signal.SIGKILL)
+    gone_within(cluster, 5, "h1", "h2")
+    (run.path / "token").unlink()
+
+
+def test_a_killed_agent_leaves_nothing_and_is_replaced(cluster, echelon):
+    run = echelon.submit(*two_by_two("--restarts", "1"), STEPS, "--steps", "30", "--seconds", "0.05")
+    wait_for_steps(run, 3)
+    (agent,) = agents_on(cluster, "h2")
+    os.kill(agent.pid, signal.SIGKILL)
+    assert run.wait()["outcome"] == "succeeded"
+    assert [event["fault"] for event in run.events("fault")] == ["h2 was lost: its agent died"]
+
+
+def test_a_run_that_waits_for_a_slow_host_can_be_cancelled(cluster, echelon):
+    slow = cluster.home_of("h1") / ".bashrc"
+    slow.write_text("sleep 30\n")
+    run = echelon.submit(*two_by_two(), STEPS)
+    wait_for(lambda: clients(cluster, "h1"), "ssh")
+    began = time.monotonic()
+    assert echelon("cancel", run.id).returncode == 0
+    slow.unlink()
+    assert run.status()["state"] == "CANCELLED"
+    assert time.monotonic() - began < 15
+    cluster.end_leftovers()  # the shell sleeps on
 
 
 # Hosts that are lost
@@ -217,7 +257,7 @@ def test_a_torn_connection_is_made_anew(cluster, echelon):
 def test_a_spare_host_takes_the_place_of_a_lost_one(cluster, echelon):
     run = echelon.submit(
         *on("h1,h2,h3", "-N", "2", "--spare-nodes", "1", "-g", "2", "--cold", "--restarts", "1", "--heartbeat", "2s"),
-        STEPS, "--steps", "30", "--seconds", "0.1",
+        STEPS, "--steps", "20", "--seconds", "0.1",
     )  # fmt: skip
     wait_for_steps(run, 3)
     cluster.power_off("h2")
@@ -319,6 +359,12 @@ def test_a_wrong_clock_is_noticed(echelon):
     python.unlink()
     assert result.returncode == 0, result.stderr
     assert "the clock of h1 is 90 s ahead of ours" in result.stderr
+
+
+def test_an_interface_that_is_not_there_is_named(echelon):
+    result = echelon("run", *on("h1,h2", "--cold", "--interface", "ib7"), STEPS)
+    assert result.returncode == 3
+    assert "no interface ib7 with an address on h" in result.stderr
 
 
 # Naming hosts

@@ -154,7 +154,7 @@ def request_of(ctx: click.Context, flags: dict[str, Any], *, inside: bool = True
 def _check_use(settings: Settings, typed_ones: Mapping[str, Setting]) -> None:
     """A flag that would do nothing is refused; a file or a variable may be meant for another scheduler."""
     name = settings.get("on")
-    useless = [o for o in OPTIONS if o.only and name not in o.only and settings.asked(o.key) not in (None, False)]
+    useless = [o for o in OPTIONS if o.only and name not in o.only and settings.asked(o.key)]
     for option in useless:
         if option.key in typed_ones:
             raise ConfigError(

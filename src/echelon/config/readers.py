@@ -124,6 +124,10 @@ class HostChoice:
     """The hosts that were chosen, as they were written."""
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    def __bool__(self) -> bool:
+        """Whether any were chosen: groups alone ask for nothing."""
+        return self.text is not None
+
 
 def _hosts(_: Option, value: Any) -> HostChoice:
     """Text or a list chooses hosts; a table names groups to choose from, and has the choice under an empty name."""

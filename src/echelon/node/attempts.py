@@ -125,9 +125,10 @@ def _supervise(
     token = run_dir.token.read_bytes()
     listener = _listener(hosts.listen_address())
     agents = Agents(job=job, hosts=hosts, run_path=run_dir.path, attempt=attempt, token=token, listener=listener)
-    for remark in hosts.remarks():
-        record.remark(remark)
     try:
+        hosts.gather(wake)
+        for remark in hosts.remarks():
+            record.remark(remark)
         return Supervisor(
             job=job,
             run_id=run_dir.run_id,

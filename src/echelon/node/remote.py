@@ -1,4 +1,4 @@
-"""The agent at the other end of an ssh connection: its channel is its own stdin and stdout."""
+"""The agent at the other end of an ssh connection, which is its channel."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from echelon.codec import decode
+from echelon.errors import EchelonError
 from echelon.job import Job, ScriptKind
 from echelon.node.agent import Post, serve
 from echelon.node.channel import Channel, ChannelClosed
 from echelon.node.environ import node_environ
 from echelon.node.interfaces import own_address
+from echelon.node.messages import Hello, Trouble, to_wire
 from echelon.node.node_dir import NodeDir
 from echelon.node.sinks import InRunDirectory, OverChannel
 from echelon.run_dir import RunDir
@@ -41,35 +43,48 @@ class Brief:
     environ: Mapping[str, str]
 
 
-def main(folder: Path) -> int:
+def main(folder: Path, read_fd: int, write_fd: int) -> int:
     """`folder` is this agent's own: what was sent is in it, and it goes with the agent."""
-    channel = _take_stdin_and_stdout()
+    for fd in (read_fd, write_fd):
+        os.set_inheritable(fd, False)  # the connection must not live on in a child of ours
+    channel = Channel(read_fd, write_fd)
     try:
         brief = decode(Brief, _first_message(channel))
-        run_dir = RunDir(folder / Path(brief.run_path).name)
-        job = localized(brief.job, _unpacked(brief, run_dir))
-        run_dir.write_description(job, {})
-        environ = {**os.environ, **brief.environ}
-        real = RunDir(Path(brief.run_path))
-        post = Post(
-            job=job, node=brief.node, host=brief.host, node_dir=NodeDir(folder),
-            attempt=(real if brief.shared else run_dir).attempt(brief.attempt),
-            environ=node_environ(environ, job), run_path=run_dir.path, shown_run_path=real.path,
-            sinks=InRunDirectory() if brief.shared else OverChannel(channel),
-        )  # fmt: skip
-        return serve(post, lambda: (channel, own_address(brief.peers, job.interface)))
+        try:
+            post = _post(brief, folder, channel)
+            address = own_address(brief.peers, brief.job.interface)
+        except (OSError, EchelonError, tarfile.TarError) as error:
+            _refuse(channel, brief, folder, error)
+            return 1
+        return serve(post, lambda: (channel, address))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _take_stdin_and_stdout() -> Channel:
-    """From here on whatever prints goes to stderr, and whatever reads finds nothing."""
-    channel = Channel(os.dup(0), os.dup(1))
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(2, 1)
-    os.close(null)
-    return channel
+def _post(brief: Brief, folder: Path, channel: Channel) -> Post:
+    real, own = RunDir(Path(brief.run_path)), RunDir(folder / Path(brief.run_path).name)
+    job = localized(brief.job, _unpacked(brief, own))
+    own.write_description(job, {})
+    return Post(
+        job=job,
+        node=brief.node,
+        host=brief.host,
+        node_dir=NodeDir(folder),
+        attempt=(real if brief.shared else own).attempt(brief.attempt),
+        environ=node_environ({**os.environ, **brief.environ}, job),
+        run_path=own.path,
+        shown_run_path=real.path,
+        sinks=InRunDirectory() if brief.shared else OverChannel(channel),
+    )
+
+
+def _refuse(channel: Channel, brief: Brief, folder: Path, error: Exception) -> None:
+    """Says what cannot be mended by another start, and leaves when it has been heard."""
+    what, why = getattr(error, "what", "the agent cannot start"), getattr(error, "why", None) or str(error)
+    hint = getattr(error, "hint", None) or "mend that, then echelon resume {run}"
+    channel.send(to_wire(Hello(node=brief.node, host=brief.host, address="", pid=os.getpid(), node_dir=str(folder))))
+    channel.send(to_wire(Trouble(what=what, why=why, hint=hint)))
+    _first_message(channel)
 
 
 def _first_message(channel: Channel) -> dict[str, Any]:

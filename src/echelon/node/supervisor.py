@@ -7,6 +7,7 @@ import select
 import signal
 import socket
 import time
+from dataclasses import replace
 
 from echelon.errors import EnvironmentProblem
 from echelon.events import Kind
@@ -100,6 +101,8 @@ class Supervisor:
         self._next_ping = 0.0
         self._next_progress_event = 0.0
         self._state, self._opening = opening(rules)
+        names = {node: host.name for node, host in enumerate(agents.hosts.all)}
+        self._state = replace(self._state, hosts=names)  # of those, too, that never come
 
     def work(self, wake: int) -> Outcome:
         """Until there is an outcome. `wake` is where signals arrive."""

@@ -56,13 +56,12 @@ def fit(wishes: Wishes, environ: Mapping[str, str]) -> Fit:  # noqa: ARG001  eve
 
 def listed_hosts(wishes: Wishes) -> Listed:
     choice, file = wishes.get("hosts"), wishes.get("hostfile")
-    named = choice is not None and choice.text is not None
-    if named and file is not None:
+    if choice and file is not None:
         raise ConfigError(
             "both hosts and a hostfile are given", origin=f"{wishes.origin('hosts')}; {wishes.origin('hostfile')}",
             hint="one of --hosts and --hostfile",
         )  # fmt: skip
-    if named:
+    if choice:
         return _of_choice(choice.text, choice.groups, wishes.origin("hosts"))
     if file is not None:
         return _of_file(Path(file), wishes.origin("hostfile"))

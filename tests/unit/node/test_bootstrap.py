@@ -54,12 +54,16 @@ def test_it_says_what_there_is_and_leaves_with_the_connection(start, tmp_path):
 
 
 def test_what_was_sent_is_run_from_a_folder_of_its_own(start, tmp_path):
-    program = b"import os, sys; print(sys.argv[1:], oct(os.stat(sys.argv[2]).st_mode), sys.stdin.read())"
+    program = (
+        b"import os, sys; print('noise'); read, write = map(int, sys.argv[3:])\n"
+        b"text = f'{sys.argv[1:3]} {os.stat(sys.argv[2]).st_mode:o} {os.read(read, 99)} {sys.stdin.read()!r}'\n"
+        b"os.write(write, text.encode())"
+    )
     done = start(ASKED, {"files": ["echelon.pyz"], "shared": False}, program, b"the brief")
     (folder,) = tmp_path.iterdir()
     said = done.stdout.partition(b"}")[2].decode()
-    assert said.startswith(f"['remote', '{folder}'] 0o40700 ")
-    assert said.endswith("the brief\n")
+    assert said == f"['remote', '{folder}'] 40700 {frame(b'the brief')} ''"
+    assert b"noise" in done.stderr
     assert folder.name.startswith("echelon-x-1-")
 
 

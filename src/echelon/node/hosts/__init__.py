@@ -56,6 +56,9 @@ class Hosts(Protocol):
     """Whether the next attempt is for this process to start."""
     all: Sequence[Host]
 
+    def gather(self, wake: int) -> None:
+        """Whatever must be known of the hosts before anything starts; a signal on `wake` cuts the waiting short."""
+
     def listen_address(self) -> str | None:
         """The one address of this machine that all hosts can reach; None where agents do not dial."""
 
@@ -92,6 +95,9 @@ class Hosts(Protocol):
 
 class Dialled:
     """What hosts have in common whose agents dial the supervisor: nothing is opened from here."""
+
+    def gather(self, wake: int) -> None:
+        pass
 
     def remarks(self) -> Sequence[str]:
         return ()

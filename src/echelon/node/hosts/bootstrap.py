@@ -35,9 +35,20 @@ def main() -> None:
             keep(os.path.join(folder, asked["run_id"], name), patience)  # noqa: PTH118
         where = asked["run"] if wanted["shared"] else os.path.join(folder, asked["run_id"])  # noqa: PTH118
         node_side = os.path.join(where, NODE_SIDE)  # noqa: PTH118
-        os.execv(sys.executable, [sys.executable, "-I", node_side, "remote", folder])
+        os.execv(sys.executable, [sys.executable, "-I", node_side, "remote", folder, *set_aside()])
     finally:  # not reached where all goes well
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def set_aside() -> list:  # type: ignore[type-arg]
+    """The connection's two ends, where nothing that prints or reads while a Python starts can touch them."""
+    ends = [os.dup(0), os.dup(1)]
+    for end in ends:
+        os.set_inheritable(end, True)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    return [str(end) for end in ends]
 
 
 def look(asked: dict) -> dict:  # type: ignore[type-arg]

@@ -27,18 +27,7 @@ LEAVE_SECONDS = 8.0
 
 
 def hosts(job: Job, run_path: Path, environ: Mapping[str, str]) -> SshHosts:
-    """Asks every host first; raises RemoteError with all that is wrong with any of them."""
-    made = SshHosts(job, RunDir(run_path), environ)
-    try:
-        made.gather()
-    except OSError as error:
-        made.close()
-        hint = "install an ssh client, or see ulimit -n where the hosts are many"
-        raise EnvironmentProblem("ssh cannot be run on this machine", why=str(error), hint=hint) from error
-    except BaseException:
-        made.close()
-        raise
-    return made
+    return SshHosts(job, RunDir(run_path), environ)
 
 
 class SshHosts:
@@ -82,22 +71,28 @@ class SshHosts:
 
     # Before anything starts
 
-    def gather(self) -> None:
-        """Every host answers, or is found wanting; without too many of them the run goes on."""
+    def gather(self, wake: int) -> None:
+        """Asks every host; raises RemoteError with all that is wrong, where too few are left to go on."""
+        try:
+            dialled = [self._dial(host.name) for host in self.all]
+        except OSError as error:
+            hint = "install an ssh client, or see ulimit -n where the hosts are many"
+            raise EnvironmentProblem("ssh cannot be run on this machine", why=str(error), hint=hint) from error
+        self._settle(dialled, self._ask_all(dialled, wake))
+
+    def _ask_all(self, dialled: Sequence[Connection], wake: int) -> dict[str, Problem]:
+        """Whoever answers slowly is waited for, but not once somebody else is known to be unusable."""
         began = time.monotonic()
-        dialled = [self._dial(host.name) for host in self.all]
         problems: dict[str, Problem] = {}
         while waiting := [c for c in dialled if c.report is None and c.host not in problems]:
-            late = ANSWER_SECONDS if problems else self._job.policies.join_timeout.total_seconds()
-            if time.monotonic() - began > late:
-                problems |= {c.host: self._too_late(c, time.monotonic() - began) for c in waiting}
-                break
-            _poll([c.channel for c in waiting], 0.2)
-            for connection in waiting:
-                problem = self._hear_report(connection)
-                if problem is not None:
-                    problems[connection.host] = problem
-        self._settle(dialled, problems)
+            patience = ANSWER_SECONDS if problems else self._job.policies.join_timeout.total_seconds()
+            if time.monotonic() - began > patience:
+                return problems | {c.host: self._too_late(c, patience) for c in waiting}
+            if wake in _poll([c.channel for c in waiting], wake):
+                break  # somebody wants an end to this, and will get it from the supervisor
+            answers = [self._hear_report(connection) for connection in waiting]
+            problems |= {problem.host: problem for problem in answers if problem is not None}
+        return problems
 
     def _hear_report(self, connection: Connection) -> Problem | None:
         connection.channel.flush()
@@ -230,8 +225,9 @@ class SshHosts:
         """Not asked for: the next attempt starts here."""
 
 
-def _poll(channels: Sequence[Channel], seconds: float) -> None:
+def _poll(channels: Sequence[Channel], wake: int) -> set[int]:
     poller = select.poll()
     for fd, events in interests(channels).items():
         poller.register(fd, events)
-    poller.poll(seconds * 1000)
+    poller.register(wake, select.POLLIN)
+    return {fd for fd, _ in poller.poll(200)}

@@ -21,7 +21,7 @@ from echelon.node.sinks import BACKLOG_BYTES
 
 PIECE_BYTES = 1 << 18
 MOST_WORDS_BYTES = 1 << 16
-EXIT_SECONDS = 1.0
+EXIT_SECONDS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
