@@ -190,7 +190,6 @@ class Agents:
             _wait(agent.process, max(0.0, deadline - time.monotonic()))
         for node in list(self.agents):
             self.end(node)
-        self.hosts.tend()
         self.hosts.close()
 
 

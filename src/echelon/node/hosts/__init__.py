@@ -84,7 +84,7 @@ class Hosts(Protocol):
         """Called now and then: what was to end and has not is ended for good."""
 
     def close(self) -> None:
-        """The attempt is over: nothing holds on to any host after this."""
+        """After the last one was ended: returns when nothing of ours is left here."""
 
     def ask(self) -> Question | None:
         """Asks the scheduler how this attempt stands; None where there is nobody to ask."""
@@ -110,9 +110,6 @@ class Dialled:
 
     def loss(self, process: subprocess.Popen[bytes]) -> Loss:  # noqa: ARG002  all are asked alike
         return Loss.PROCESS
-
-    def close(self) -> None:
-        pass
 
 
 def hosts_of(job: Job, run_path: Path, environ: Mapping[str, str]) -> Hosts:

@@ -78,6 +78,9 @@ class Rehearsed(Dialled):
     def tend(self) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
     def ask(self) -> Question | None:
         return None
 
