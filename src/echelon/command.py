@@ -32,9 +32,8 @@ class Command:
 
     def shell_lines(self, *, replace_shell: bool = False) -> tuple[str, ...]:
         """What a POSIX shell must read; with replace_shell the last line is an exec."""
-        exports = tuple(f"export {name}={_quoted(value)}" for name, value in sorted(self.env.items()))
         line = " ".join((_program(self.argv[0]), *map(_quoted, self.argv[1:])))
-        return (*self.prelude, *exports, f"exec {line}" if replace_shell else line)
+        return (*self.prelude, *exports(self.env), f"exec {line}" if replace_shell else line)
 
 
 def variable(name: str) -> str:
@@ -53,6 +52,15 @@ def _program(word: str) -> str:
     """Quoted so that no shell takes it for an assignment or a keyword: `A=b`, `if`."""
     quoted = _quoted(word)
     return f"'{word}'" if quoted == word and ("=" in word or word in KEYWORDS) else quoted
+
+
+def quoted(word: str) -> str:
+    """One word for a POSIX shell; qsub, too, takes what stands between quotes of either kind as it is."""
+    return shlex.quote(word)
+
+
+def exports(environ: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"export {name}={_quoted(value)}" for name, value in sorted(environ.items()))
 
 
 def typed(argv: Sequence[str]) -> str:

@@ -87,6 +87,8 @@ class Booking:
     gpu_type: str | None = None
     gres: bool = False
     """Ask for GPUs by `--gres`, which some sites want."""
+    pbs_dialect: str = "chunks"
+    """How PBS is asked for nodes: by chunks, or by totals."""
     native: Mapping[str, str] = field(default_factory=dict)
     """Options of the scheduler's own, as it spells them; an empty value is an option without one."""
 

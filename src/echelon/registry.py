@@ -12,6 +12,7 @@ FAMILIES = {
         "local": "echelon.schedulers.local",
         "allocation": "echelon.schedulers.allocation",
         "slurm": "echelon.schedulers.slurm",
+        "pbs": "echelon.schedulers.pbs",
         "ssh": "echelon.schedulers.ssh",
     },
     "launcher": {"ranks": "echelon.launchers.ranks"},

@@ -77,6 +77,11 @@ class RunDir:
         return self.path / "token"
 
     @property
+    def sealed(self) -> Path:
+        """The environment it was submitted from, for schedulers that carry none; they have the key."""
+        return self.path / "environment.sealed"
+
+    @property
     def events(self) -> Path:
         return self.path / "events.jsonl"
 
@@ -237,9 +242,24 @@ class AttemptDir:
         """Made by the agent that puts the job back into the queue because its supervisor's host is lost."""
         return self.path / "orphaned"
 
+    def claim_orphans(self) -> bool:
+        """Of all the agents that want to, one may: a file can be made once."""
+        try:
+            os.close(os.open(self.orphaned, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except OSError:
+            return False
+        return True
+
     @property
     def exit_code(self) -> Path:
         return self.path / "exit_code"
+
+    def read_exit_code(self) -> int | None:
+        """None where the attempt has not come to its end."""
+        try:
+            return int(self.exit_code.read_text())
+        except (OSError, ValueError):
+            return None
 
 
 def cannot_write(path: Path, error: OSError) -> EnvironmentProblem:

@@ -37,6 +37,8 @@ def template() -> str:
 
 
 def _line(option: Option) -> str:
+    if option.type is Type.QUEUES:
+        return f"# [{option.key}]\n# gpu = {{ cpus = 48, gpus = 4, mem_gb = 382 }}"
     if option.type.is_table:
         return f'# [{option.key}]\n# {"NAME" if option.type is Type.VARIABLES else "name"} = "value"'
     examples = {Type.COUNT: 1, Type.DURATION: "2h", Type.TEXT: "...", Type.SWITCH: False, Type.MEMORY: "64G"}

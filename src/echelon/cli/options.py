@@ -65,7 +65,7 @@ def _script(kind: ScriptKind, words: Sequence[str]) -> Script | None:
 
 
 def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(OPTIONS):
+    for option in (option for option in reversed(OPTIONS) if option.has_flag):
         command = _click_option(option)(command)
     return command
 
@@ -114,7 +114,7 @@ class Request:
     def _why_no_gpu(self) -> str:
         """Said only where somebody may have expected some."""
         left_open = self.settings.get("gpus_per_node") is None and not self.settings.get("cpu")
-        return " was asked for (-g)" if left_open and self.job.scheduler in ("slurm", "ssh") else ""
+        return " was asked for (-g)" if left_open and self.job.scheduler in ("slurm", "pbs", "ssh") else ""
 
     def origins(self) -> dict[str, str]:
         return {key: origin for key, _, origin in self.settings.explained()}
@@ -128,6 +128,8 @@ def _counted(number: int, what: str) -> str:
 
 
 def _shown(key: str, value: Any) -> str:
+    if isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values()):
+        return ", ".join(value)
     if isinstance(value, dict):
         masked = {name: MASK if key == "set" and looks_secret(name) else text for name, text in value.items()}
         return ", ".join(f"{name}={text}" if text not in ("", True) else name for name, text in masked.items())
@@ -138,7 +140,8 @@ def request_of(ctx: click.Context, flags: dict[str, Any], *, inside: bool = True
     """`inside` may use the allocation that this is run in."""
     script = check_script(ctx.meta["echelon.script"], ctx.command_path)
     flags["set"] = parse_assignments(flags.get("set", ()))
-    flags["slurm"] = dict(text.partition("=")[::2] for text in flags.get("slurm", ()))
+    for native in ("slurm", "pbs"):
+        flags[native] = dict(text.partition("=")[::2] for text in flags.get(native, ()))
     settings = Settings(merged(all_layers(flags, os.environ, Path.cwd())))
     settings = settings.filled([chosen(os.environ, inside=inside)])
     _check_use(settings, flag_layer(flags))

@@ -17,6 +17,9 @@ def chosen(environ: Mapping[str, str], *, inside: bool) -> Setting:
 def _choice(environ: Mapping[str, str], inside: bool) -> tuple[str, str]:
     if inside and environ.get("SLURM_JOB_ID") and environ.get("SLURM_JOB_NODELIST"):
         return "allocation", f"inside of Slurm job {environ['SLURM_JOB_ID']}"
-    if find_program("sbatch", environ):
-        return "slurm", "sbatch is on PATH"
-    return "local", "no sbatch on PATH"
+    if inside and environ.get("PBS_JOBID") and environ.get("PBS_NODEFILE"):
+        return "allocation", f"inside of PBS job {environ['PBS_JOBID']}"
+    for program, name in (("sbatch", "slurm"), ("qsub", "pbs")):
+        if find_program(program, environ):
+            return name, f"{program} is on PATH"
+    return "local", "neither sbatch nor qsub on PATH"

@@ -143,7 +143,14 @@ def _booking(settings: Settings) -> Booking:
     _check_array(settings)
     keys = [field.name for field in fields(Booking) if field.name in BY_KEY]
     given = {key: settings.get(key) for key in keys if settings.is_of_use(key)}
-    return Booking(**given, native=settings.get("slurm") if settings.is_of_use("slurm") else {})
+    return Booking(**given, native=_native(settings))
+
+
+def _native(settings: Settings) -> dict[str, str]:
+    """The options of the chosen scheduler's own."""
+    key = settings.get("on")
+    given: dict[str, str] = settings.get(key) or {} if key in ("slurm", "pbs") else {}
+    return given
 
 
 def _check_array(settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""Where settings come from, and who wins: flag > ECHELON_ variable > echelon.toml > user file > default."""
+"""Where settings come from, and who wins: flag > ECHELON_ variable > echelon.toml > user file > site > default."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from echelon.errors import ConfigError
 from echelon.job import masked
 
 PROJECT_FILE = "echelon.toml"
+SITES = Path(__file__).parent / "sites"
 DEFAULT = "default"
 CHOICE = ""
 """In a table of groups, the name under which the chosen one stands."""
 
 # Variables of ours that are no settings: where runs live, and what ranks are told.
 OUR_OWN = frozenset(
-    f"ECHELON_{name}" for name in ("RUNS", "DEBUG", "RUN_ID", "RUN_DIR", "NODE_DIR", "ATTEMPT", "GENERATION")
+    f"ECHELON_{name}" for name in ("RUNS", "SEAL", "DEBUG", "RUN_ID", "RUN_DIR", "NODE_DIR", "ATTEMPT", "GENERATION")
 )
 
 
@@ -140,15 +141,32 @@ def user_file(environ: Mapping[str, str]) -> Path:
     return Path(base) / "echelon" / "config.toml"
 
 
+def site_layer(name: str, origin: str) -> Layer:
+    """What a site's profile says: one of ours, by its name, or a file of the user's own."""
+    path = Path(name) if name.endswith(".toml") else SITES / f"{name}.toml"
+    if not path.exists():
+        known = sorted(file.stem for file in SITES.glob("*.toml"))
+        raise ConfigError(
+            f"no profile of a site is called {name!r}", origin=origin, why=f"there is {', '.join(known)}",
+            hint=closest(name, known) or "--site FILE.toml reads one of your own",
+        )  # fmt: skip
+    layer = file_layer(path)
+    if "site" in layer:
+        raise ConfigError("a site's profile cannot name another", origin=layer["site"].origin)
+    return layer
+
+
 def all_layers(flags: Mapping[str, Any], environ: Mapping[str, str], folder: Path) -> list[Layer]:
     """The weakest first."""
-    layers = [default_layer()]
+    layers: list[Layer] = []
     if user_file(environ).exists():
         layers.append(file_layer(user_file(environ)))
     project = project_file(folder)
     if project is not None:
         layers.append(file_layer(project))
-    return [*layers, variable_layer(environ), flag_layer(flags)]
+    layers += [variable_layer(environ), flag_layer(flags)]
+    site = merged(layers).get("site")
+    return [default_layer(), *([site_layer(str(site.value), site.origin)] if site else []), *layers]
 
 
 def merged(layers: Iterable[Layer]) -> dict[str, Setting]:

@@ -19,11 +19,12 @@ class Type(enum.Enum):
     MEMORY = "an amount of memory"
     NATIVE = "options of the scheduler, as it spells them"
     HOSTS = "names of hosts, or a table of groups of them"
+    QUEUES = "a table of queues, each with what its nodes have"
 
     @property
     def is_table(self) -> bool:
         """Given as pairs, one at a time; those of several layers add up."""
-        return self in (Type.VARIABLES, Type.NATIVE)
+        return self in (Type.VARIABLES, Type.NATIVE, Type.QUEUES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,10 @@ class Option:
     metavar: str | None = None
     only: tuple[str, ...] = ()
     """The schedulers that can do something with it; none named means all."""
+    names: str = r"[a-z][a-z0-9-]*"
+    """What the names in a table of the scheduler's own options look like."""
+    has_flag: bool = True
+    """Otherwise it is for files alone."""
 
     @property
     def flag(self) -> str:
@@ -50,20 +55,23 @@ class Option:
         return f"ECHELON_{self.key.upper()}"
 
 
-BATCH = ("slurm",)
+SLURM, PBS = ("slurm",), ("pbs",)
+BATCH = (*SLURM, *PBS)
 """Those with a queue to stand in."""
 SSH = ("ssh",)
 OTHER_NODES = (*BATCH, "allocation", *SSH)
 """Those whose nodes are other machines than this one."""
+
+PBS_NAME = r"(chunk\.|W\.)?[A-Za-z][A-Za-z0-9_-]*"
 
 OPTIONS = (
     Option(key="nodes", type=Type.COUNT, short="-N", default=1, least=1, help="How many nodes."),
     Option(
         key="gpus_per_node", type=Type.COUNT, short="-g", least=1,
         help="GPUs on each node, one rank for each; ranks alone where there are no GPUs. "
-        "[default: all there are, or 1 rank; on slurm and ssh none, and 1 rank]",
+        "[default: all there are, or 1 rank; on slurm, pbs and ssh none, and 1 rank]",
     ),
-    Option(key="gpu_type", type=Type.TEXT, only=BATCH, help="Which GPUs, where there are several kinds: a100."),
+    Option(key="gpu_type", type=Type.TEXT, only=SLURM, help="Which GPUs, where there are several kinds: a100."),
     Option(key="procs_per_node", type=Type.COUNT, least=1, help="Ranks on each node, where not one per GPU."),
     Option(key="cpus", type=Type.COUNT, least=1, only=(*BATCH, "allocation"), help="CPUs on each node."),
     Option(
@@ -90,7 +98,8 @@ OPTIONS = (
     Option(key="name", type=Type.TEXT, help="Name of the run. [default: the script's]"),
     Option(
         key="on", type=Type.CHOICE, choices=tuple(FAMILIES["scheduler"]),
-        help="Scheduler. [default: the allocation this is run in, else slurm where sbatch is found, else local]",
+        help="Scheduler. [default: the allocation this is run in, else slurm or pbs where sbatch or qsub is found, "
+        "else local]",
     ),
     Option(
         key="launcher", type=Type.CHOICE, default="ranks", choices=tuple(FAMILIES["launcher"]),
@@ -120,29 +129,49 @@ OPTIONS = (
     ),
     Option(key="cpu", type=Type.SWITCH, default=False, help="Leave the GPUs alone."),
     Option(key="cold", type=Type.SWITCH, default=False, help="Start each rank as an interpreter of its own."),
-    Option(key="partition", type=Type.TEXT, short="-p", only=BATCH, help="Part of the cluster to queue for."),
-    Option(key="account", type=Type.TEXT, short="-A", only=BATCH, help="Account that pays."),
-    Option(key="qos", type=Type.TEXT, only=BATCH, help="Quality of service."),
-    Option(key="constraint", type=Type.TEXT, only=BATCH, help="Features that nodes must have."),
-    Option(key="reservation", type=Type.TEXT, only=BATCH, help="Reservation to run in."),
-    Option(key="nodelist", type=Type.TEXT, only=BATCH, metavar="HOSTS", help="Nodes that must be among ours."),
-    Option(key="exclude", type=Type.TEXT, only=BATCH, metavar="HOSTS", help="Nodes that must not."),
     Option(
-        key="array", type=Type.TEXT, only=BATCH, metavar="INDICES",
+        key="partition", type=Type.TEXT, short="-p", only=BATCH, help="Part of the cluster to queue for; a PBS queue."
+    ),
+    Option(key="account", type=Type.TEXT, short="-A", only=BATCH, help="Account that pays; a PBS project."),
+    Option(key="qos", type=Type.TEXT, only=SLURM, help="Quality of service."),
+    Option(key="constraint", type=Type.TEXT, only=SLURM, help="Features that nodes must have."),
+    Option(key="reservation", type=Type.TEXT, only=SLURM, help="Reservation to run in."),
+    Option(key="nodelist", type=Type.TEXT, only=SLURM, metavar="HOSTS", help="Nodes that must be among ours."),
+    Option(key="exclude", type=Type.TEXT, only=SLURM, metavar="HOSTS", help="Nodes that must not."),
+    Option(
+        key="array", type=Type.TEXT, only=SLURM, metavar="INDICES",
         help="One run for each index: 0-9, 1,3,5 or 0-99%4 (four at a time).",
     ),
     Option(key="dependency", type=Type.TEXT, only=BATCH, help="Start only after other jobs: afterok:1234."),
     Option(key="mail", type=Type.TEXT, only=BATCH, metavar="ADDRESS", help="Who gets mail about the job."),
     Option(key="mail_type", type=Type.TEXT, only=BATCH, help="When: BEGIN,END,FAIL. [default: END,FAIL]"),
-    Option(key="comment", type=Type.TEXT, only=BATCH, help="A remark that the scheduler keeps."),
-    Option(key="licenses", type=Type.TEXT, only=BATCH, help="Licences the job holds while it runs."),
+    Option(key="comment", type=Type.TEXT, only=SLURM, help="A remark that the scheduler keeps."),
+    Option(key="licenses", type=Type.TEXT, only=SLURM, help="Licences the job holds while it runs."),
     Option(
-        key="gres", type=Type.SWITCH, default=False, only=BATCH, help="Ask for GPUs by --gres, where the site wants it."
+        key="gres", type=Type.SWITCH, default=False, only=SLURM, help="Ask for GPUs by --gres, where the site wants it."
+    ),
+    Option(
+        key="pbs_dialect", type=Type.CHOICE, default="chunks", choices=("chunks", "totals"), only=PBS,
+        help="How PBS is asked for nodes: by -l select, or by what all of them have together, as on Gadi.",
+    ),
+    Option(
+        key="site", type=Type.TEXT,
+        help="Profile of a site, for what nobody else says: gadi, or a file of your own, ending in .toml.",
     ),
     Option(key="set", type=Type.VARIABLES, metavar="KEY=VALUE", help="A variable for the ranks; repeatable."),
     Option(
-        key="slurm", type=Type.NATIVE, only=BATCH, metavar="KEY[=VALUE]",
+        key="slurm", type=Type.NATIVE, only=SLURM, metavar="KEY[=VALUE]",
         help="Any other option of sbatch, as it is; repeatable.",
+    ),
+    Option(
+        key="pbs", type=Type.NATIVE, only=PBS, metavar="KEY[=VALUE]", names=PBS_NAME,
+        help="Anything else for qsub, as it is; repeatable. NAME is a resource of the job (-l NAME=VALUE: "
+        "storage=gdata/ab12, jobfs=100GB, wd), chunk.NAME one of every chunk (select=..:NAME=VALUE), W.NAME an "
+        "attribute (-W NAME=VALUE: W.group_list=ab12), and a single letter an option of qsub (a=1200 is -a 1200).",
+    ),
+    Option(
+        key="queues", type=Type.QUEUES, only=PBS, has_flag=False,
+        help="What one node of each queue has: cpus, gpus, mem_gb; mostly in a site's profile.",
     ),
 )  # fmt: skip
 BY_KEY = {option.key: option for option in OPTIONS}

@@ -15,7 +15,7 @@ from echelon.config.suggest import closest
 from echelon.errors import ConfigError
 
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
-NATIVE = r"[a-z][a-z0-9-]*"
+QUEUE_FACTS = ("cpus", "gpus", "mem_gb")
 MEMORY = r"(\d+)([KMGT]?)B?"
 OFF = ("off", "none", "never")
 
@@ -105,12 +105,12 @@ def _variables(_: Option, value: Any) -> dict[str, str]:
     return {name: str(text).lower() if isinstance(text, bool) else str(text) for name, text in value.items()}
 
 
-def _native(_: Option, value: Any) -> dict[str, str]:
+def _native(option: Option, value: Any) -> dict[str, str]:
     """Options as the scheduler spells them; true, or nothing behind the name, is an option without a value."""
     if not isinstance(value, dict):
         raise ValueError("it must be a table of options")
     for name, text in value.items():
-        if not re.fullmatch(NATIVE, name):
+        if not re.fullmatch(option.names, name):
             raise ValueError(f"{name!r} is no option; write its long name without the dashes in front")
         if not isinstance(text, (str, int, float)):
             raise ValueError(f"the value of {name} must be text")
@@ -144,6 +144,18 @@ def _host_words(value: Any) -> tuple[str, ...]:
     return tuple(map(_one_line, words))
 
 
+def _queues(_: Option, value: Any) -> dict[str, dict[str, int]]:
+    if not isinstance(value, dict) or not all(isinstance(facts, dict) for facts in value.values()):
+        raise ValueError("it must be a table of queues: gpuvolta = { cpus = 48, gpus = 4, mem_gb = 382 }")
+    for queue, facts in value.items():
+        for name, number in facts.items():
+            if name not in QUEUE_FACTS:
+                raise ValueError(f"{name!r} of {queue} is none of {', '.join(QUEUE_FACTS)}")
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise ValueError(f"{name} of {queue} must be a whole number, at least 1")
+    return value
+
+
 _READERS = {
     Type.COUNT: _count,
     Type.DURATION: _duration,
@@ -154,4 +166,5 @@ _READERS = {
     Type.MEMORY: _memory,
     Type.NATIVE: _native,
     Type.HOSTS: _hosts,
+    Type.QUEUES: _queues,
 }

@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from echelon.errors import EchelonError, EnvironmentProblem
 from echelon.job import Job
 from echelon.node import kinship, ports, stacks
 from echelon.node.as_main import STACKS_SIGNAL
+from echelon.node.carried import host_environ, wait_for_environment
 from echelon.node.channel import Channel, ChannelClosed, dial, interests
 from echelon.node.crew import Crew
 from echelon.node.environ import node_environ, shown
@@ -74,8 +75,21 @@ class Post:
     """What ranks are told."""
     sinks: Sinks
 
+    def hello(self, address: str) -> Hello:
+        folder = str(self.node_dir.path)
+        return Hello(node=self.node, host=self.host, address=address, pid=os.getpid(), node_dir=folder)
 
-def main(*, run_path: Path, attempt: int, node: int, host: str, source: str, supervisor: tuple[str, int]) -> int:
+    def crew(self) -> Crew:
+        return Crew(
+            job=self.job, run_path=self.run_path, shown_run_path=self.shown_run_path, attempt=self.attempt,
+            host=self.host, node_dir=self.node_dir, environ=self.environ, sinks=self.sinks,
+        )  # fmt: skip
+
+
+def main(
+    *, run_path: Path, attempt: int, node: int, host: str, source: str, supervisor: tuple[str, int],
+    environment_follows: bool = False,
+) -> int:  # fmt: skip
     """An agent that sees the run directory and dials the supervisor."""
     run_dir = RunDir(run_path)
     job = run_dir.read_job()
@@ -92,26 +106,26 @@ def main(*, run_path: Path, attempt: int, node: int, host: str, source: str, sup
         environ=node_environ(dict(os.environ), job), run_path=run_path, shown_run_path=run_path,
         sinks=InRunDirectory(),
     )  # fmt: skip
-    return serve(post, connect)
+    return serve(post, connect, environment_follows=environment_follows)
 
 
-def serve(post: Post, connect: Callable[[], tuple[Channel, str]]) -> int:
+def serve(post: Post, connect: Callable[[], tuple[Channel, str]], *, environment_follows: bool = False) -> int:
     """`connect` gives the channel to the supervisor, and the address that this node's ranks meet at."""
     kinship.adopt_orphans()
     crew = None
+    unheard: list[dict[str, Any]] = []
     try:
-        crew = Crew(
-            job=post.job, run_path=post.run_path, shown_run_path=post.shown_run_path, attempt=post.attempt,
-            host=post.host, node_dir=post.node_dir, environ=post.environ, sinks=post.sinks,
-        )  # fmt: skip
+        if not environment_follows:
+            crew = post.crew()  # it gets ready while we dial
         channel, address = connect()
+        channel.send(to_wire(post.hello(address)))
+        if crew is None:
+            carried, unheard = wait_for_environment(channel, post.job.policies.join_timeout.total_seconds())
+            post = replace(post, environ=node_environ(host_environ(carried, os.environ, post.job), post.job))
+            crew = post.crew()
         agent = Agent(post=post, crew=crew, channel=channel, address=address)
-        agent.say(
-            Hello(
-                node=post.node, host=post.host, address=address, pid=os.getpid(), node_dir=str(post.node_dir.path)
-            )
-        )  # fmt: skip
         try:
+            agent.obey_all(unheard)
             agent.choose_network()
             post.sinks.keep(post.attempt.node_env(post.host), shown(post.environ))
             is_orphan = agent.work()
@@ -124,7 +138,8 @@ def serve(post: Post, connect: Callable[[], tuple[Channel, str]]) -> int:
             crew.close(STARTER_SECONDS)
         post.node_dir.remove()
     if is_orphan:
-        requeue_without_supervisor(post.job, post.attempt, os.environ)
+        environ = {**os.environ, "PATH": post.environ.get("PATH", "")}
+        requeue_without_supervisor(post.job, post.attempt, environ)
     return 0
 
 
@@ -268,9 +283,12 @@ class Agent:
         except ChannelClosed:
             return False
         self._heard = time.monotonic()
+        self.obey_all(messages)
+        return True
+
+    def obey_all(self, messages: list[dict[str, Any]]) -> None:
         for message in messages:
             self._obey(message)
-        return True
 
     def _obey(self, wire: dict[str, Any]) -> None:
         match from_wire(wire):

@@ -13,7 +13,7 @@ from pathlib import Path
 from echelon.job import Job
 from echelon.node.channel import Channel, ChannelClosed, Doorman, interests
 from echelon.node.hosts import Hosts
-from echelon.node.messages import Downward, Hello, Leave, Upward, to_wire, upward
+from echelon.node.messages import Downward, Environment, Hello, Leave, Upward, to_wire, upward
 from echelon.node.situation import Loss
 
 HANDSHAKE_SECONDS = 10.0
@@ -51,7 +51,7 @@ class Agents:
         here, port = ("", 0) if self.listener is None else self.listener.getsockname()[:2]
         argv = [
             sys.executable, "-I", sys.argv[0], "agent", str(self.run_path), str(self.attempt), str(node), host.name,
-            host.source, here, str(port),
+            host.source, here, str(port), *(() if self.hosts.carried is None else ("environment-follows",)),
         ]  # fmt: skip
         self.agents[node] = Agent(self.hosts.start(node, argv), heard=time.monotonic())
 
@@ -152,6 +152,8 @@ class Agents:
             return []
         agent.channel, agent.heard = channel, time.monotonic()
         agent.address, agent.node_dir = hello.address, Path(hello.node_dir)
+        if self.hosts.carried is not None:
+            channel.send(to_wire(Environment(variables=self.hosts.carried)))
         return [(hello.node, message) for message in messages]
 
     # Losing and ending

@@ -52,7 +52,8 @@ def main(run_path: Path) -> int:
 
 def _patience(environ: Mapping[str, str]) -> float:
     """A job that its scheduler has put back may start before the supervisor that it lost has noticed."""
-    return LEASE_PATIENCE_SECONDS if environ.get("SLURM_RESTART_COUNT", "0") != "0" else 0.0
+    again = environ.get("SLURM_RESTART_COUNT", "0") != "0" or "PBS_JOBID" in environ  # PBS does not tell a rerun
+    return LEASE_PATIENCE_SECONDS if again else 0.0
 
 
 def requeues_so_far(run_dir: RunDir) -> int:
@@ -85,6 +86,8 @@ def _one_attempt(run_dir: RunDir, attempt: int, requeued: int, wake: int) -> tup
         outcome = Outcome(ending=Ending.REQUEUED, exit_code=exit_codes.REQUEUE, reason=reason, counts=False)
         hosts = None
     record.finish(outcome)
+    if outcome.ending is not Ending.REQUEUED:
+        run_dir.sealed.unlink(missing_ok=True)
     return outcome, hosts if outcome.ending is Ending.REQUEUED else None
 
 
@@ -94,6 +97,7 @@ def _requeue(hosts: Hosts, outcome: Outcome, run_dir: RunDir, attempt: int) -> i
     except SchedulerError as error:
         outcome = _failure(error)
         Record(run_dir, attempt).finish(outcome)
+        run_dir.sealed.unlink(missing_ok=True)
     return outcome.exit_code
 
 

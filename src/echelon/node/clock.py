@@ -14,18 +14,22 @@ class Clock:
     end_at: float | None
     lead: float = 0.0
     """How long before the end the notice is due."""
+    reserve: float = 0.0
+    """How long before the scheduler ends us we do so ourselves."""
     noticed: bool = False
     over: bool = False
 
     @classmethod
-    def of(cls, job: Job, began: float) -> Clock:
+    def of(cls, job: Job, began: float, reserve: float = 0.0) -> Clock:
         limit = job.resources.time_limit
-        end = None if limit is None else began + limit.total_seconds()
-        return cls(end, job.policies.notice.total_seconds())
+        end = None if limit is None else began + limit.total_seconds() - reserve
+        return cls(end, job.policies.notice.total_seconds(), reserve)
 
-    def ends(self, moment: float) -> None:
-        """The scheduler's own word, which counts for more than what was asked for."""
-        self.end_at = moment
+    def ends(self, moment: float, now: float) -> None:
+        """The scheduler's own word, which counts for more than what was asked for. A short job has a short reserve."""
+        if self.end_at is None:
+            self.reserve = min(self.reserve, max(0.0, moment - now) / 10)
+        self.end_at = moment - self.reserve
 
     def due(self, now: float) -> Iterator[Event]:
         """Each event once."""

@@ -74,7 +74,12 @@ class Crew:
             *(str(self._run_path), str(self._node_dir.path)),
         ]
         self._starter = subprocess.Popen(
-            argv, env=self._environ, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, cwd=self._job.cwd
+            argv,
+            env=self._environ,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            cwd=self._job.cwd,
+            start_new_session=True,  # who kills the agent's session leaves somebody to clean up
         )
         theirs.close()
         self.link = ours

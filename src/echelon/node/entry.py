@@ -12,13 +12,17 @@ def main() -> None:
             from echelon.node import attempts
 
             sys.exit(attempts.main(Path(run)))
-        case ["agent", run, attempt, node, host, source, dial_address, dial_port]:
+        case ["environment", run]:
+            from echelon.node import carried
+
+            sys.exit(carried.main(Path(run)))
+        case ["agent", run, attempt, node, host, source, dial_address, dial_port, *environment]:
             from echelon.node import agent
 
             sys.exit(
                 agent.main(
                     run_path=Path(run), attempt=int(attempt), node=int(node), host=host, source=source,
-                    supervisor=(dial_address, int(dial_port)),
+                    supervisor=(dial_address, int(dial_port)), environment_follows=bool(environment),
                 )
             )  # fmt: skip
         case ["remote", folder, read_fd, write_fd]:

@@ -1,12 +1,20 @@
-"""The messages of the channel. Downward from the supervisor: Bind, Start, Notice, SaveStacks, Stop, Ping, Leave."""
+"""The messages of the channel: downward from the supervisor what to do, upward from the agents what happened."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Union, cast, get_args
 
 from echelon.codec import decode, encode
 from echelon.plan import Placement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """The supervisor's variables, first of all, for an agent that was started without them."""
+
+    variables: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +177,7 @@ class Written:
     """The file itself, and not one more piece of it."""
 
 
-Downward = Union[Bind, Start, Notice, SaveStacks, Stop, Ping, Leave]
+Downward = Union[Environment, Bind, Start, Notice, SaveStacks, Stop, Ping, Leave]
 Upward = Union[Hello, Bound, Started, Exited, StoreDied, StacksSaved, Stopped, Pulse, Trouble, Warned, Remark, Written]
 Message = Union[Downward, Upward]
 

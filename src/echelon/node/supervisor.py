@@ -90,7 +90,7 @@ class Supervisor:
         self._agents = agents
         self._record = record
         self._archive = Archive(record.attempt_dir)
-        self._clock = Clock.of(job, time.monotonic())
+        self._clock = Clock.of(job, time.monotonic(), agents.hosts.reserve_seconds)
         self._phase_since = time.monotonic()
         self._watch = Watch(started=time.monotonic())
         self._outcome: Outcome | None = None
@@ -214,7 +214,8 @@ class Supervisor:
                 return
             self._question, self._doubted = None, set()
             if standing.end_at is not None:
-                self._clock.ends(time.monotonic() + standing.end_at - time.time())
+                now = time.monotonic()
+                self._clock.ends(now + standing.end_at - time.time(), now)
             for node, loss in self._silent():
                 if node in doubted:
                     self._handle(AgentLost(node, loss))

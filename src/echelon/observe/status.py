@@ -61,10 +61,15 @@ def statuses(run_dirs: Sequence[RunDir]) -> list[RunStatus]:
     answers = _answers({index: run_dirs[index] for index in open_ones}, jobs)
     for index in open_ones:  # read once more, after the question: an end in between is then seen
         run = run_dirs[index]
-        signs = Signs(lease_held=is_held(run.lease), cancel_asked=run.cancel_mark.exists())
         events = list(read_events(run.events))
+        told = tell(events)
+        signs = Signs(
+            lease_held=is_held(run.lease),
+            cancel_asked=run.cancel_mark.exists(),
+            exit_code=run.attempt(told.get("attempt", 0)).read_exit_code(),
+        )
         answer = _handing_over(run, events, now) if answers[index] is None else answers[index]
-        stories[index] = weigh(tell(events), answer, signs)
+        stories[index] = weigh(told, answer, signs)
     return [
         _status(run, job, told, answers.get(index))
         for index, (run, job, told) in enumerate(zip(run_dirs, jobs, stories, strict=True))

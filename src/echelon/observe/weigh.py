@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from echelon.exit_codes import REQUEUE
 from echelon.states import JobState, JobStatus
 
 TRY = "echelon resume {run} starts its next attempt; job.out in its folder has its last words"
@@ -23,12 +24,16 @@ class Signs:
 
     lease_held: bool = False
     cancel_asked: bool = False
+    exit_code: int | None = None
+    """What the attempt wrote down last of all, though no event tells of it."""
 
 
 def weigh(told: dict[str, Any], answer: JobStatus | Unheard | None, signs: Signs) -> dict[str, Any]:
     """The events have the last word on an end; on anything else the scheduler has, for it knows of requeues."""
     if told["state"].ended:
         return told
+    if signs.exit_code is not None and signs.exit_code != REQUEUE and (answer is None or answer_ended(answer)):
+        return _by_its_code(told, signs)
     if isinstance(answer, Unheard):
         return {**told, "reason": f"as last heard; {answer.why}"}
     if answer is None:
@@ -40,6 +45,18 @@ def weigh(told: dict[str, Any], answer: JobStatus | Unheard | None, signs: Signs
         return {**told, "state": state, "reason": answer.reason, "expected_start": answer.expected_start}
     state = JobState.STARTING if told["state"] is JobState.QUEUED else told["state"]
     return {**told, "state": state, "reason": answer.reason or told.get("reason", "")}
+
+
+def answer_ended(answer: JobStatus | Unheard) -> bool:
+    return isinstance(answer, JobStatus) and answer.state.ended
+
+
+def _by_its_code(told: dict[str, Any], signs: Signs) -> dict[str, Any]:
+    code = signs.exit_code
+    if code != 0 and signs.cancel_asked:
+        return _cancelled(told, code)
+    state = JobState.SUCCEEDED if code == 0 else JobState.FAILED
+    return {**told, "state": state, "exit_code": code, "reason": f"it left the exit code {code}"}
 
 
 def _gone(told: dict[str, Any], signs: Signs) -> dict[str, Any]:

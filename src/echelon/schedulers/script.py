@@ -14,6 +14,11 @@ def supervisor_of(job: Job, run_dir: RunDir) -> Command:
     return inside
 
 
+def node_side_of(job: Job, run_dir: RunDir, part: str) -> Command:
+    """A part of the node side that the job script runs itself, outside of any container."""
+    return Command(argv=(job.python, "-I", str(run_dir.node_side), part, str(run_dir.path)))
+
+
 def plain_script(job: Job, run_dir: RunDir, remark: str) -> str:
     """For a job that is a process on this machine."""
     lines = (

@@ -42,7 +42,7 @@ def login(tmp_path):
 
 def test_the_choice_and_why_it_was_made_are_shown(login):
     assert login.explained()["on"] == ("slurm", "sbatch is on PATH")
-    assert login.explained(PATH="/nonexistent")["on"] == ("local", "no sbatch on PATH")
+    assert login.explained(PATH="/nonexistent")["on"] == ("local", "neither sbatch nor qsub on PATH")
     assert login.explained("--on", "local")["on"] == ("local", "--on local")
 
 

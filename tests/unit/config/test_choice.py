@@ -20,8 +20,8 @@ def choice(environ, inside=True):
 
 
 def test_without_slurm_it_is_this_machine(tmp_path):
-    assert choice({"PATH": str(tmp_path)}) == ("local", "no sbatch on PATH")
-    assert choice({}) == ("local", "no sbatch on PATH")
+    assert choice({"PATH": str(tmp_path)}) == ("local", "neither sbatch nor qsub on PATH")
+    assert choice({}) == ("local", "neither sbatch nor qsub on PATH")
 
 
 def test_where_sbatch_is_it_is_slurm(login_node):

@@ -15,6 +15,7 @@ PLACEMENT = Placement(
 ERROR = ErrorRecord(time=1.5, type="ValueError", message="b\u00e4d \udcff", traceback="Traceback\n  ...")
 EXIT = Exit(rank=3, host="gpu7", code=-9, time=12.25, lines=4, step=7, committed=5, error=ERROR)
 EXAMPLES = (
+    messages.Environment(variables={"GREETING": "hello,\nworld", "BYTES": "\udcff"}),
     messages.Bind(generation=1),
     messages.Start(placement=PLACEMENT),
     messages.Notice(seconds_left=59.5),

@@ -131,3 +131,23 @@ def test_a_local_process_that_lives_says_nothing_more():
         "state": JobState.RUNNING,
         "reason": "x",
     }
+
+
+# An exit code that the run left, though no event tells of its end
+
+
+@pytest.mark.parametrize("answer", [None, *(status(word) for word in WORDS if status(word).state.ended)])
+@pytest.mark.parametrize(("code", "state"), [(0, JobState.SUCCEEDED), (1, JobState.FAILED), (143, JobState.FAILED)])
+def test_an_exit_code_in_its_folder_is_an_answer(answer, code, state):
+    story = weighed(JobState.RUNNING, answer, exit_code=code)
+    assert (story["state"], story["exit_code"]) == (state, code)
+
+
+def test_it_is_none_while_the_scheduler_says_that_the_run_lives_or_is_to_go_on():
+    assert weighed(JobState.RUNNING, status("RUNNING"), exit_code=1)["state"] is JobState.RUNNING
+    assert weighed(JobState.REQUEUED, None, exit_code=75)["state"] is JobState.LOST
+
+
+def test_a_cancelled_run_that_left_one_is_cancelled():
+    story = weighed(JobState.RUNNING, None, exit_code=143, cancel_asked=True)
+    assert (story["state"], story["exit_code"]) == (JobState.CANCELLED, 143)

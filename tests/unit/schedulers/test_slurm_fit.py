@@ -110,7 +110,7 @@ def test_more_gpus_than_the_allocation_has_are_refused():
 
 @pytest.mark.parametrize("environ", [{}, {"SLURM_JOB_ID": "7"}, {"SLURM_JOB_NODELIST": "n1"}])
 def test_outside_of_an_allocation_there_is_none_to_use(environ):
-    with pytest.raises(EnvironmentProblem, match="not inside of a Slurm allocation"):
+    with pytest.raises(EnvironmentProblem, match="not inside of an allocation"):
         allocation.fit(wishes(), environ)
 
 

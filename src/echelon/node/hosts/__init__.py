@@ -16,8 +16,8 @@ from echelon.node.situation import Loss
 MEMBERS = {
     "local": "echelon.node.hosts.rehearsed",
     "slurm": "echelon.node.hosts.slurm",
-    "allocation": "echelon.node.hosts.slurm",
     "ssh": "echelon.node.hosts.ssh",
+    "pbs": "echelon.node.hosts.pbs",
 }
 
 
@@ -52,8 +52,12 @@ class Hosts(Protocol):
     """Whether a host that fell silent can be given an agent again: so for rehearsed ones, not for real ones."""
     early_seconds: float
     """How much too early the scheduler's own notice may come; ours comes on the second."""
+    reserve_seconds: float
+    """How long before the scheduler ends a job we end it ourselves, for what is to be done after that."""
     requeues_here: bool
     """Whether the next attempt is for this process to start."""
+    carried: Mapping[str, str] | None
+    """The environment that agents are to be sent; None where whatever starts them brings it along."""
     all: Sequence[Host]
 
     def gather(self, wake: int) -> None:
@@ -114,6 +118,9 @@ class Dialled:
 
 def hosts_of(job: Job, run_path: Path, environ: Mapping[str, str]) -> Hosts:
     """Raises EchelonError where the environment is not that of the job's scheduler."""
-    module: Any = importlib.import_module(MEMBERS[job.scheduler])
+    name = job.scheduler
+    if name == "allocation":
+        name = "slurm" if environ.get("SLURM_JOB_ID") else "pbs"
+    module: Any = importlib.import_module(MEMBERS[name])
     hosts: Hosts = module.hosts(job, run_path, environ)
     return hosts

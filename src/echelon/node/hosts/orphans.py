@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
@@ -12,7 +11,7 @@ from echelon.job import Job
 from echelon.node.hosts import Unreachable
 from echelon.node.hosts.slurm import first_host_is_down
 from echelon.node.hosts.slurm_tools import ask
-from echelon.run_dir import AttemptDir
+from echelon.run_dir import AttemptDir, RunDir
 
 PATIENCE_SECONDS = 900.0  # sites give a silent node up after as many as 300
 LOOK_SECONDS = 3.0
@@ -20,14 +19,18 @@ LOOK_SECONDS = 3.0
 
 def requeue_without_supervisor(job: Job, attempt: AttemptDir, environ: Mapping[str, str]) -> None:
     """Once Slurm itself has given that host up. The ranks of this node are gone by now."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # there is nothing left to clean up
+    if job.scheduler == "pbs":
+        from echelon.node.hosts.pbs_orphans import follow_up
+
+        follow_up(job, RunDir(attempt.path.parent), attempt, environ, PATIENCE_SECONDS)
     if job.scheduler != "slurm":
         return
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # there is nothing left to clean up
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:
             if first_host_is_down(environ):
-                if _is_first(attempt):
+                if attempt.claim_orphans():
                     ask(["scontrol", "requeue", environ["SLURM_JOB_ID"]], environ)
                 return
         except Unreachable:
@@ -36,12 +39,3 @@ def requeue_without_supervisor(job: Job, attempt: AttemptDir, environ: Mapping[s
             print(f"the job lost its first node and cannot be requeued: {refusal.stderr.strip()}", flush=True)
             return
         time.sleep(LOOK_SECONDS)
-
-
-def _is_first(attempt: AttemptDir) -> bool:
-    """Of all the agents that want to: a file can be made once."""
-    try:
-        os.close(os.open(attempt.orphaned, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except OSError:
-        return False
-    return True

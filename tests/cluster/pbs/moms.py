@@ -1,0 +1,140 @@
+"""The hosts' side of the stand-in PBS: tasks in sessions of their own, which are all that it ever signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+from folder import UID, USER
+from pbs.jobs import Job, Task
+
+TICK_SECONDS = 0.05
+TASK_PATH = "/bin:/usr/bin"
+
+
+class Moms:
+    def __init__(self, cluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.lock = threading.RLock()
+        self.stopping = threading.Event()
+
+    def variables(self, job: Job) -> dict[str, str]:
+        mine = {"PBS_JOBID": job.id, "PBS_JOBNAME": job.request.options.get("N", "STDIN"), "PBS_JOBCOOKIE": "0123"}
+        return {"HOME": str(self.cluster.home), "USER": USER, "LOGNAME": USER, "SHELL": "/bin/bash", "PATH": TASK_PATH,
+                **mine, **job.request.variables}  # fmt: skip
+
+    def start(self, job: Job, host: str, argv: list[str], environ: dict[str, str], stdin=subprocess.DEVNULL):
+        """In a session of its own, at home, with nothing but these variables."""
+        entry = self.cluster.nodes[host].entry(user=USER, cwd=self.cluster.home)
+        missing = bool(job.folder) and not Path(job.output()).parent.is_dir()
+        with Path("/dev/null" if missing or not job.folder else job.output()).open("ab") as output:
+            if output.name != "/dev/null":
+                os.chown(output.name, UID, UID)
+            process = subprocess.Popen(
+                [*entry, "setsid", *argv], env=environ, stdin=stdin, stdout=output, stderr=output
+            )
+        task = Task(host, process)
+        job.tasks.append(task)
+        return process
+
+    def is_there(self, host: str) -> bool:
+        return self.cluster.nodes[host].is_on
+
+    def signal(self, job: Job, signum: int) -> None:
+        for pid in self.sessions(job):
+            try:
+                os.kill(pid, signum)
+            except ProcessLookupError:
+                pass
+
+    def sessions(self, job: Job) -> list[int]:
+        """The processes of the job's sessions, on hosts that can be reached."""
+        self.find_sessions(job)
+        wanted = {task.session for task in job.tasks if task.host not in self.cluster.cut_off} - {0}
+        return [pid for pid in pids() if session_of(pid) in wanted]
+
+    def find_sessions(self, job: Job) -> None:
+        for task in job.tasks:
+            task.session = task.session or child_of(task.process.pid)
+
+    # Tasks
+
+    def remote_shell(self, job: Job | None, argv, client) -> tuple[int, str, str]:
+        host, *command = argv
+        if job is None:
+            return 1, "", "pbs_tmrsh: not in a PBS job\n"
+        if host not in job.hosts:
+            return 254, "", f'pbs_tmrsh: host "{host}" is not a part of job {job.id}\n'
+        return self._task(job, host, command, client), "", ""
+
+    def distributed_shell(self, job: Job | None, argv, client) -> tuple[int, str, str]:
+        """Exits 0; an index beyond the end begins anew."""
+        if job is None:
+            return 1, "", "pbsdsh: not in a PBS job\n"
+        number, command = int(argv[argv.index("-n") + 1]), argv[argv.index("--") + 1 :]
+        code = self._task(job, job.hosts[number % len(job.hosts)], command, client)
+        return 0, "", f"pbsdsh: task 0x00000001 exit status {code}\n" if code else ""
+
+    def _task(self, job: Job, host: str, command: list[str], client: socket.socket) -> int:
+        """Its exit code; of a task on a lost host there is none, however long one waits."""
+        environ = {**self.variables(job), "PBS_NODENUM": str(job.hosts.index(host)), "PBS_ENVIRONMENT": "PBS_BATCH"}
+        if host != job.hosts[0]:
+            environ["PBS_NODEFILE"] = str(self.folder / "aux" / job.id)
+        with self.lock:
+            process = self.start(job, host, command, environ)
+        client.settimeout(TICK_SECONDS)
+        while not self.stopping.is_set():
+            code = process.poll()
+            if code is not None and self._stays_on(host, code):
+                return code if code >= 0 else 128 - code
+            if job.state == "F":
+                return 1
+            self._end_if_told(process, client)
+        return 1
+
+    def _stays_on(self, host: str, code: int) -> bool:
+        """A process that was killed may have gone with its host, which takes a moment to be seen off."""
+        deadline = time.monotonic() + (1.0 if code in (-9, 137) else 0.0)
+        while self.is_there(host) and time.monotonic() < deadline:
+            time.sleep(TICK_SECONDS)
+        return self.is_there(host)
+
+    def _end_if_told(self, process: subprocess.Popen, client: socket.socket) -> None:
+        """The tool passes on that it is to end. One that is killed cannot: its task lives on."""
+        try:
+            heard = client.recv(64)
+        except TimeoutError:
+            return
+        except OSError:
+            heard = b""
+        child = child_of(process.pid)
+        if heard and child:
+            os.kill(child, signal.SIGKILL)
+        elif not heard:
+            time.sleep(TICK_SECONDS)
+
+
+def pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0
+
+
+def child_of(pid: int) -> int:
+    """What nsenter started, as this machine counts."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return 0
+    return int(children[0]) if children else 0

@@ -1,0 +1,332 @@
+"""The story of a run on PBS: a stand-in for the server and its tools, real processes on hosts of their own."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from node import wait_for
+from pbs.server import Server
+from running import SCRIPTS
+
+STEPS = SCRIPTS / "steps.py"
+GONE_SECONDS = 2  # after a run's last word
+
+
+@pytest.fixture
+def pbs(cluster, echelon):
+    with Server(cluster) as server:
+        use(echelon, server)
+        yield server
+        wait_for(lambda: not server.unfinished(), f"PBS to be rid of {server.unfinished()}", 20)
+
+
+def use(echelon, server):
+    echelon.env |= {"ECHELON_ON": "pbs", "PATH": f"{server.bin}:{server.cluster.environ()['PATH']}"}
+
+
+def qsub(server, folder, text, *options):
+    """A job that is not echelon's; its id."""
+    script = folder / "plain.sh"
+    script.write_text(f"#!/bin/sh\n{text}\n")
+    path = {"PATH": f"{server.bin}:{server.cluster.environ()['PATH']}"}
+    argv = ["qsub", "-l", "select=1:ncpus=1", *options, script]
+    return server.cluster.run("ctl", argv, cwd=folder, env=path).stdout.strip()
+
+
+def nothing_runs(cluster):
+    """Everything of ours has left every host, soon after the run's last word."""
+    wait_for(lambda: not cluster.leftovers(), f"{cluster.leftovers()} to be gone", GONE_SECONDS)
+
+
+# Submit, wait, run, succeed
+
+ALL_REDUCE = """
+import os, socket, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(total)
+print(socket.gethostname(), "sum", total.item(), "threads", os.environ["OMP_NUM_THREADS"], flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_a_run_waits_in_the_queue_and_says_why_then_trains_on_two_hosts(echelon, pbs, cluster):
+    blocker = qsub(pbs, echelon.folder, "sleep 600", "-l", "select=3:ncpus=8", "-l", "place=scatter")
+    run = echelon.submit("-N", "2", "-g", "2", "--cpus", "4", echelon.script("train.py", ALL_REDUCE))
+    reason = wait_for(lambda: run.status()["reason"], "a reason")
+    assert (run.status()["state"], reason) == ("QUEUED", "not enough ncpus")
+    cluster.run("ctl", ["qdel", blocker], env={"PATH": echelon.env["PATH"]})
+    assert run.wait()["outcome"] == "succeeded"
+    nothing_runs(cluster)
+    logs = echelon("logs", run.id).stdout.splitlines()
+    assert sorted(line.split("] ")[-1] for line in logs if "sum" in line) == [
+        f"{host} sum 10.0 threads 2" for host in ("n1", "n1", "n2", "n2")
+    ]
+    assert len({line.partition("]")[0] for line in logs if "sum" in line}) == 4, "each line has its rank"
+    assert (run.path / "attempt-0" / "exit_code").read_text() == "0\n"
+    assert not (run.path / "environment.sealed").exists()
+
+
+TELL = """
+import json, os, sys
+names = ("GREETING", "API_TOKEN", "NOT_UTF8", "PBS_NODENUM", "ECHELON_SEAL")
+told = {name: os.environ.get(name) for name in names}
+print(json.dumps({**told, "argv": sys.argv[1:], "cwd": os.getcwd(), "path": os.environ["PATH"]}))
+"""
+
+
+@pytest.mark.parametrize(("hosts", "tools"), [(1, ("qsub", "qstat", "qdel")), (2, ("qsub", "qstat", "qdel", "pbsdsh"))])
+def test_nothing_breaks_out_of_its_quotes_and_the_environment_comes_along(cluster, echelon, hosts, tools):
+    folder = echelon.folder / 'it\'s $HOME, 100% "#1"; exit 9'
+    folder.mkdir()
+    os.chown(folder, *(getattr(echelon.folder.stat(), name) for name in ("st_uid", "st_gid")))
+    (folder / "train it.py").write_text(TELL)
+    env = {"GREETING": "hello,\n'world' \"$HOME\"\\", "API_TOKEN": "s3cr3t,\ntoken", "NOT_UTF8": "\udcff"}
+    words = ["$(false)", "it's", 'a "b"', "--pbs", "x\ny", ""]
+    with Server(cluster, tools=tools) as server:
+        use(echelon, server)
+        runs = folder / "runs of mine"
+        result = echelon(
+            "run", "-N", hosts, "--cold", "--set", "PASSWORD=hunter2", "train it.py", *words,
+            cwd=folder, env={**env, "ECHELON_RUNS": str(runs)},
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        told = [json.loads(line.partition("{")[1] + line.partition("{")[2]) for line in result.stdout.splitlines()]
+        assert len(told) == hosts
+        for one in told:
+            assert {name: one[name] for name in env} == env
+            assert (one["argv"], one["cwd"], one["path"]) == (words, str(folder), echelon.env["PATH"])
+            assert one["ECHELON_SEAL"] is None
+        shown = json.dumps([job.fields() for job in server.jobs.values()])
+    written = b"".join(path.read_bytes() for path in runs.rglob("*") if path.is_file() and path.name != "rank-0.out")
+    assert "s3cr3t" not in shown
+    assert "hunter2" not in shown
+    assert b"hunter2" not in written
+    nothing_runs(cluster)
+
+
+def test_secrets_are_in_no_command_line_and_lie_nowhere_while_a_run_waits_or_runs(echelon, pbs, cluster):
+    run = echelon.submit(
+        "-N", "2", "--cold", STEPS, "--steps", "100000", env={"MY_TOKEN": "s3cr3t"},
+    )  # fmt: skip
+    run.pid_of(1)
+    commands = [process.command for name in ("ctl", "n1", "n2") for process in cluster.processes(name)]
+    assert any("pbs_tmrsh" in command for command in commands)
+    assert not [command for command in commands if "s3cr3t" in command]
+    assert not [path for path in run.path.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()]
+    assert run.path.joinpath("environment.sealed").stat().st_mode & 0o777 == 0o600
+    assert echelon("cancel", run.id).returncode == 0
+    run.wait()
+
+
+# Cancelling
+
+
+@pytest.mark.parametrize("kill_delay", [10, 0])
+def test_a_cancelled_run_leaves_nothing_on_any_host(cluster, echelon, kill_delay):
+    """Also where TERM ends the login shell, and PBS everything else with it, before we can say a word."""
+    with Server(cluster, kill_delay=kill_delay) as server:
+        use(echelon, server)
+        run = echelon.submit("-N", "2", "-g", "2", "--cold", STEPS, "--steps", "100000")
+        run.pid_of(3)
+        assert echelon("cancel", run.id).returncode == 0
+        wait_for(lambda: not server.unfinished(), "the job to end")
+        wait_for(lambda: run.status()["state"] == "CANCELLED", "the run to be cancelled")
+        nothing_runs(cluster)
+    (run.path / "token").unlink(missing_ok=True)  # whoever was killed could not
+
+
+# Faults
+
+
+def test_the_verdict_names_the_rank_that_failed(echelon, pbs, cluster):
+    result = echelon("run", "-N", "2", "-g", "2", "--cold", STEPS, "--do", "raise", "--who", "3")
+    assert result.returncode == 1
+    assert "rank 3" in result.stderr
+    assert "n2" in result.stderr
+    assert "ValueError: rank 3 is unhappy" in result.stderr
+    nothing_runs(cluster)
+    assert pbs.jobs["0.ctl"].exit_status == 1
+
+
+def test_a_killed_rank_costs_one_restart(echelon, pbs, cluster):
+    run = echelon.submit("-N", "2", "-g", "2", "--restarts", "1", STEPS, "--steps", "200", "--seconds", "0.02")
+    wait_for(lambda: "step 3" in run.rank_log(2), "rank 2 to take steps")
+    [victim] = [p for p in cluster.processes("n2") if ns_pid(p.pid) == run.pid_of(2)]
+    os.kill(victim.pid, signal.SIGKILL)
+    assert run.wait()["outcome"] == "succeeded"
+    assert [event["generation"] for event in run.events("generation")] == [0, 1]
+    nothing_runs(cluster)
+
+
+def ns_pid(pid):
+    """Its number on its own node."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    return int(next(line.split()[-1] for line in status.splitlines() if line.startswith("NSpid")))
+
+
+def test_a_host_without_power_is_replaced_by_a_spare_though_pbs_notices_nothing(echelon, pbs, cluster):
+    run = echelon.submit(
+        "-N", "2", "--spare-nodes", "1", "--restarts", "1", "--heartbeat", "3s", "--cold",
+        STEPS, "--steps", "300", "--seconds", "0.02",
+    )  # fmt: skip
+    wait_for(lambda: "step 3" in run.rank_log(1), "rank 1 to take steps")
+    cluster.power_off("n2")
+    assert run.wait()["outcome"] == "succeeded"
+    assert [event["hosts"] for event in run.events("generation")] == [["n1", "n2"], ["n1", "n3"]]
+    assert "tolerate_node_failures=all" in (run.path / "job.sh").read_text()
+
+
+def test_without_a_spare_the_run_goes_on_in_a_successor_on_other_hosts(echelon, pbs, cluster):
+    run = echelon.submit(
+        "-N",
+        "2",
+        "--restarts",
+        "1",
+        "--requeues",
+        "1",
+        "--heartbeat",
+        "3s",
+        "--cold",
+        STEPS,
+        "--steps",
+        "150",
+        "--seconds",
+        "0.02",
+    )
+    wait_for(lambda: "step 3" in run.rank_log(1), "rank 1 to take steps")
+    cluster.power_off("n2")
+    assert run.wait()["outcome"] == "succeeded"
+    assert [event["hosts"] for event in run.events("generation")] == [["n1", "n2"], ["n1", "n3"]]
+    assert [event["attempt"] for event in run.events("requeued")] == [0]
+    assert run.status()["native_id"] == "1.ctl"
+
+
+def test_a_lost_first_host_takes_the_supervisor_along_and_the_run_goes_on_all_the_same(cluster, echelon):
+    with Server(cluster, lost_after=15) as server:
+        use(echelon, server)
+        run = echelon.submit(
+            "-N", "2", "--requeues", "1", "--heartbeat", "3s", "--cold", STEPS, "--steps", "150", "--seconds", "0.02"
+        )
+        wait_for(lambda: "step 3" in run.rank_log(1), "rank 1 to take steps")
+        cluster.power_off("n1")
+        assert run.wait()["outcome"] == "succeeded"
+        assert [event["hosts"] for event in run.events("generation")] == [["n1", "n2"], ["n2", "n3"]]
+        assert [event["attempt"] for event in run.events("requeued")] == [0]
+        wait_for(lambda: not server.unfinished(), "PBS to be rid of both jobs")
+
+
+# Time
+
+STOPS_AT_THE_NOTICE = """
+import os, sys, time
+import echelon
+attempt = int(os.environ["ECHELON_ATTEMPT"])
+print("attempt", attempt, os.environ["GREETING"].encode(), flush=True)
+while attempt == 0 and not echelon.notice_given():
+    time.sleep(0.01)
+sys.exit(75 if attempt == 0 else 0)
+"""
+
+
+def test_the_notice_comes_by_the_clock_and_a_successor_goes_on(echelon, pbs, cluster):
+    result = echelon(
+        "run", "-N", "2", "--cold", "--time", "40s", "--notice", "35s", "--requeues", "1",
+        echelon.script("train.py", STOPS_AT_THE_NOTICE), env={"GREETING": "a\nb"},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    run = echelon.only_run()
+    assert run.rank_log(1, attempt=1) == "attempt 1 b'a\\nb'\n"
+    assert run.events("notice")[0]["attempt"] == 0
+    assert pbs.jobs["1.ctl"].request.attributes["depend"] == "afterany:0.ctl"
+    assert [job.exit_status for job in pbs.jobs.values()] == [75, 0]
+    nothing_runs(cluster)
+
+
+IGNORANT = """
+import os, pathlib, time
+first = pathlib.Path("seen-" + os.environ["RANK"])
+if not first.exists():
+    first.touch()
+    time.sleep(600)
+print("went on", flush=True)
+"""
+
+
+def test_a_script_that_knows_nothing_is_stopped_before_pbs_does_it_and_goes_on(cluster, echelon):
+    """The time limit is the queue's own, which only qstat tells."""
+    with Server(cluster, walltime="00:00:12") as server:
+        use(echelon, server)
+        script = echelon.script("train.py", IGNORANT)
+        result = echelon("run", "-N", "2", "--cold", "--notice", "5s", "--requeues", "1", script)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.count("went on") == 2
+        wait_for(lambda: not server.unfinished(), "the last job to end")
+        assert [job.exit_status for job in server.jobs.values()] == [75, 0], "not -29: PBS did not have to end it"
+
+
+# What PBS gives, and what it does not
+
+
+def test_chunks_on_one_host_are_refused_with_the_remedy(echelon, pbs):
+    result = echelon("run", "-N", "2", "--cold", "--pbs", "place=pack", STEPS)
+    assert result.returncode == 3
+    assert "PBS gave 1 of the 2 hosts" in result.stderr
+    assert "place=scatter" in result.stderr
+
+
+def test_what_can_never_run_says_so_and_refusals_say_what_to_try(echelon, pbs):
+    run = echelon.submit("--cpus", "64", STEPS)
+    reason = wait_for(lambda: run.status()["reason"], "a reason")
+    assert reason == "it can never run as it is: not enough ncpus"
+    assert echelon("cancel", run.id).returncode == 0
+    assert run.status()["state"] == "CANCELLED"
+    queue, resource = echelon("submit", "-p", "nowhere", STEPS), echelon("submit", "--pbs", "storage=gdata/ab12", STEPS)
+    assert (queue.returncode, resource.returncode) == (4, 4)
+    assert "qstat -Q" in queue.stderr
+    assert "Unknown resource" in resource.stderr
+
+
+def test_inside_of_a_job_its_hosts_are_used_without_submitting(echelon, pbs, cluster):
+    script = echelon.script("train.py", ALL_REDUCE)
+    variables = f"PATH={echelon.env['PATH']} PYTHONPATH={os.environ.get('PYTHONPATH', '')}"
+    text = f"cd {echelon.folder} && {variables} {' '.join(echelon.argv('run', script))} >out 2>&1"
+    qsub(pbs, echelon.folder, text, "-l", "select=2:ncpus=2", "-l", "place=scatter")
+    wait_for(lambda: not pbs.unfinished(), "the job to end", 60)
+    out = (echelon.folder / "out").read_text()
+    assert pbs.jobs["0.ctl"].exit_status == 0, out
+    assert out.count("sum 3.0") == 2
+
+
+# The stand-in itself
+
+
+def test_the_stand_in_has_the_faults_of_the_real_one(echelon, pbs, cluster):
+    text = """
+export SEEN=yes
+pwd >here; echo "$PBS_NODEFILE" >>here
+pbs_tmrsh n2 /bin/sh -c 'pwd; hostname; echo "[$SEEN] $PATH $PBS_NODENUM"; exit 7' ; echo "tmrsh $?" >>here
+pbsdsh -n 3 -- /bin/sh -c 'hostname >>there; exit 7'; echo "pbsdsh $?" >>here
+"""
+    here = f"cd {echelon.folder}; PATH={echelon.env['PATH']}; {text}"
+    qsub(pbs, echelon.folder, here, "-l", "select=2:ncpus=1", "-l", "place=scatter", "-o", f"{echelon.folder}/")
+    wait_for(lambda: not pbs.unfinished(), "the job to end")
+    told = (echelon.folder / "here").read_text().split("\n")
+    assert told[2:4] == ["tmrsh 7", "pbsdsh 0"]
+    assert (echelon.folder / "0.ctl.OU").read_text().splitlines()[:3] == [str(cluster.home), "n2", "[] /bin:/usr/bin 1"]
+    assert (cluster.home / "there").read_text() == "n2\n", "an index beyond the end begins anew"
+    stuck = qsub(pbs, echelon.folder, "true", "-o", f"{echelon.folder}/missing/")
+    wait_for(lambda: pbs.jobs[stuck].state == "E", "the job to be stuck")
+    pbs.jobs[stuck].state = "F"
+    escaped = qsub(pbs, echelon.folder, "setsid sleep 600 & sleep 600")
+    wait_for(lambda: len([p for p in cluster.processes("n1") if p.command == "sleep 600"]) == 2, "both")
+    cluster.run("ctl", ["qdel", escaped], env={"PATH": echelon.env["PATH"]})
+    wait_for(lambda: not pbs.unfinished(), "the job to end")
+    assert [process.command for process in cluster.leftovers()["n1"]] == ["sleep 600"]
+    cluster.end_leftovers()

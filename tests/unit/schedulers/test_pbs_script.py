@@ -1,0 +1,231 @@
+"""The job script of `--on pbs`, in both dialects: files to be read in diffs, and values that try to break out."""
+
+import shlex
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from echelon.errors import ConfigError
+from echelon.job import Booking, Job, Policies, Resources, Script, ScriptKind
+from echelon.run_dir import RunDir
+from echelon.schedulers.pbs_script import (
+    directive,
+    directives,
+    mail_letters,
+    output_folder,
+    pbs_memory,
+    pbs_time,
+    render,
+)
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+RUN = RunDir(Path("/home/ada/gpt/runs/gpt-20260115-101500-7f3a"))
+
+PLAIN = Job(
+    name="gpt",
+    script=Script(kind=ScriptKind.FILE, target="train.py", args=("--lr", "1e-4")),
+    cwd="/home/ada/gpt",
+    python="/home/ada/gpt/.venv/bin/python",
+    scheduler="pbs",
+)
+CHUNKS = replace(
+    PLAIN,
+    resources=Resources(
+        nodes=4, spare_nodes=1, procs_per_node=8, gpus_per_node=8, cpus=96, memory="900G",
+        time_limit=timedelta(days=1, hours=12),
+    ),
+    policies=Policies(notice=timedelta(minutes=5)),
+    booking=Booking(
+        partition="gpu", account="nlp", dependency="afterok:1234.pbs", mail="ada@example.org", mail_type="BEGIN,FAIL",
+        native={"place": "scatter:excl", "chunk.gpu_model": "a100", "W.group_list": "nlp", "software": "matlab", "a": "2200"},
+    ),
+)  # fmt: skip
+GADI = replace(
+    PLAIN,
+    resources=Resources(
+        nodes=2, procs_per_node=4, gpus_per_node=4, cpus=48, memory="382G", time_limit=timedelta(hours=2)
+    ),
+    booking=Booking(
+        partition="gpuvolta", account="ab12", pbs_dialect="totals",
+        native={"wd": "", "storage": "gdata/ab12+scratch/ab12", "jobfs": "100GB"},
+    ),
+)  # fmt: skip
+NASTY = replace(
+    PLAIN,
+    script=Script(kind=ScriptKind.COMMAND, target="./run it.sh", args=("$HOME", "it's")),
+    cwd="/home/ada/it's $HOME 100% \\o/ #1",
+    python="/opt/py thon/bin/python",
+    env={"GREETING": "hello, 'world' \"$HOME\"\nsecond line"},
+    booking=Booking(native={"W.sandbox": "a \"b\" 'c' \\d $(e) `f` #g ; h"}),
+)
+NASTY_RUN = RunDir(Path("/home/ada/it's 100% $HOME/gpt-20260115-101500-7f3a"))
+
+
+@pytest.mark.parametrize(
+    ("job", "run_dir", "name"),
+    [
+        (PLAIN, RUN, "pbs.sh"),
+        (CHUNKS, RUN, "pbs-chunks.sh"),
+        (GADI, RUN, "pbs-totals.sh"),
+        (NASTY, NASTY_RUN, "pbs-nasty.sh"),
+    ],
+)
+def test_the_script_is_the_golden_one(job, run_dir, name):
+    assert render(job, run_dir) == (GOLDEN / name).read_text()
+
+
+# Nothing breaks out
+
+
+def as_qsub_reads(line):
+    """The words of a directive, by the rules of qsub's own reader (make_argv in its qsub.c)."""
+    words, word, quote, started = [], "", "", False
+    letters = iter(line.removeprefix("#PBS"))
+    for letter in letters:
+        if quote:
+            if letter == quote:
+                quote = ""
+            else:
+                word += letter
+        elif letter in "\"'":
+            quote, started = letter, True
+        elif letter == "\\":
+            word, started = word + next(letters), True
+        elif letter in " \t\n\v\f\r":
+            words += [word] if started or word else []
+            word, started = "", False
+        else:
+            word += letter
+    assert not quote
+    return [*words, word] if started or word else words
+
+
+one_line = st.text(st.characters(codec=None), min_size=1).filter(
+    lambda text: not any(ord(c) < 32 or ord(c) == 127 for c in text)
+)
+nasty = st.text(" \"'\\#$`;%:=,-a", min_size=1)
+
+
+@given(one_line | nasty)
+def test_whatever_a_value_holds_qsub_reads_one_option_with_that_value(value):
+    line = directive("W", value)
+    assert "\n" not in line
+    assert as_qsub_reads(line) == ["-W", value]
+
+
+@given(st.text(), st.sampled_from("\n\r\0\t\x1b\x7f\x0b"), st.text())
+def test_a_control_character_is_refused(before, letter, after):
+    with pytest.raises(ConfigError, match="cannot be given to PBS") as caught:
+        directive("q", before + letter + after)
+    assert caught.value.origin == "#PBS -q"
+
+
+def test_a_line_longer_than_qsub_reads_is_refused():
+    with pytest.raises(ConfigError, match="too long"):
+        directive("l", "x" * 5000)
+
+
+@given(nasty, nasty)
+def test_a_script_has_its_directives_what_it_fetches_and_nothing_else(cwd, native):
+    job = replace(PLAIN, cwd=f"/{cwd}", booking=Booking(native={"begin": native}))
+    lines = render(job, RUN).splitlines()
+    assert lines[0] == "#!/bin/sh"
+    rest = [line for line in lines[1:] if not line.startswith("#PBS -")]
+    assert [line.split()[0] for line in rest] == ["exec", rest[1].split()[0], "eval", "unset", "cd", "exec"]
+    assert shlex.split(rest[4])[:2] == ["cd", f"/{cwd}"]
+
+
+# Single directives
+
+
+def asked(job, run_dir=RUN, letter="l"):
+    return [value for name, value in directives(job, run_dir) if name == letter]
+
+
+def test_one_chunk_for_every_node_spares_included_and_never_two_on_one_host():
+    assert asked(replace(PLAIN, resources=Resources(nodes=3, spare_nodes=2)))[:2] == [
+        "select=5:ncpus=1:mpiprocs=1",
+        "place=scatter",
+    ]
+
+
+def test_there_is_a_cpu_for_every_rank_where_nobody_says_how_many():
+    job = replace(PLAIN, resources=Resources(procs_per_node=6))
+    assert asked(job)[0] == "select=1:ncpus=6:mpiprocs=1"
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 8])
+@pytest.mark.parametrize(("cpus", "gpus", "memory"), [(48, 4, "382G"), (12, 1, "90G"), (28, 0, "128G"), (1, 0, "512")])
+def test_totals_are_what_all_nodes_have_together(nodes, cpus, gpus, memory):
+    resources = Resources(nodes=nodes, cpus=cpus, gpus_per_node=gpus, memory=memory)
+    items = dict(
+        item.split("=") for item in asked(replace(PLAIN, resources=resources, booking=Booking(pbs_dialect="totals")))
+    )
+    assert int(items["ncpus"]) == nodes * cpus
+    assert int(items.get("ngpus", 0)) == nodes * gpus
+    assert items["mem"] == pbs_memory(memory, nodes)
+    assert "select" not in items
+
+
+@pytest.mark.parametrize(
+    ("text", "times", "size"),
+    [
+        ("64G", 1, "64gb"),
+        ("64G", 2, "128gb"),
+        ("512M", 3, "1536mb"),
+        ("512", 1, "512mb"),
+        ("8K", 1, "8kb"),
+        ("2T", 2, "4tb"),
+    ],
+)
+def test_memory_is_written_as_pbs_reads_it(text, times, size):
+    assert pbs_memory(text, times) == size
+
+
+@pytest.mark.parametrize(
+    ("duration", "text"),
+    [
+        (timedelta(seconds=90), "00:01:30"),
+        (timedelta(seconds=0.5), "00:00:01"),
+        (timedelta(hours=2), "02:00:00"),
+        (timedelta(days=3, hours=23, minutes=59, seconds=59), "95:59:59"),
+        (timedelta(days=30), "720:00:00"),
+    ],
+)
+def test_time_is_written_as_pbs_reads_it(duration, text):
+    assert pbs_time(duration) == text
+
+
+@pytest.mark.parametrize(
+    ("types", "letters"), [("END,FAIL", "ae"), ("BEGIN", "b"), ("all", "abe"), ("NONE", "n"), ("END, BEGIN", "be")]
+)
+def test_mail_is_asked_for_by_letters(types, letters):
+    assert mail_letters(types) == letters
+
+
+def test_mail_at_another_time_is_refused():
+    with pytest.raises(ConfigError, match="TIME_LIMIT_80"):
+        mail_letters("END,TIME_LIMIT_80")
+
+
+@pytest.mark.parametrize("path", ["/a b", "/it's", "/a:b", "/a,b", "/$HOME", "/a\\b", "/ä"])
+def test_a_path_that_pbs_could_misread_is_kept_from_it(path):
+    assert output_folder(RunDir(Path(path))) == "/dev/null"
+
+
+def test_an_ordinary_one_is_where_its_output_goes():
+    assert output_folder(RUN) == f"{RUN.path}/"
+
+
+def test_only_a_run_that_can_do_without_a_host_tolerates_its_loss():
+    assert asked(PLAIN, letter="W") == []
+    for resources in (Resources(nodes=2, spare_nodes=1), Resources(nodes=2, min_nodes=1)):
+        assert asked(replace(PLAIN, resources=resources), letter="W") == ["tolerate_node_failures=all"]
+        totals = Booking(pbs_dialect="totals")
+        assert asked(replace(PLAIN, resources=resources, booking=totals), letter="W") == []
+    other = Booking(native={"W.tolerate_node_failures": "none"})
+    assert asked(replace(PLAIN, resources=resources, booking=other), letter="W") == ["tolerate_node_failures=none"]
