@@ -91,7 +91,7 @@ def job_of(settings: Settings, script: Script, machine: Machine) -> Job:
         ports=settings.get("ports"),
         interface=settings.get("interface") if settings.is_of_use("interface") else None,
         hosts=machine.hosts,
-        snapshot=settings.get("snapshot"),
+        snapshot=settings.is_of_use("snapshot") and settings.get("snapshot"),
     )
 
 

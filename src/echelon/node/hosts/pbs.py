@@ -11,7 +11,7 @@ from echelon.command import typed
 from echelon.errors import EnvironmentProblem, SchedulerError
 from echelon.job import Job
 from echelon.node.carried import sent_along
-from echelon.node.hosts import Dialled, Host, Question, Unreachable
+from echelon.node.hosts import Dialled, Host, Hosts, Question, Unreachable
 from echelon.node.hosts.pbs_tools import JobQuestion, ask, find_tool
 from echelon.node.interfaces import own_address
 from echelon.run_dir import RunDir
@@ -25,7 +25,7 @@ WAYS = ("pbs_tmrsh", "pbsdsh", "ssh")
 KEPT = ("PBS_DEFAULT", "PBS_SERVER", "PBS_CONF_FILE", "PBS_EXEC", "PBS_HOME")
 
 
-def hosts(job: Job, run_path: Path, environ: Mapping[str, str]) -> PbsHosts:
+def hosts(job: Job, run_path: Path, environ: Mapping[str, str]) -> Hosts:
     return PbsHosts(job, RunDir(run_path), environ)
 
 
@@ -89,9 +89,9 @@ class PbsHosts(Dialled):
         self._leaving: list[tuple[subprocess.Popen[bytes], float]] = []
         self._qstat = find_tool("qstat", environ)
         self.requeues_here = job.scheduler == "allocation"
-        self.carried = sent_along(environ)
+        self.carried: Mapping[str, str] | None = sent_along(environ)
         self.reserve_seconds = reserve_of(job)
-        self.all = [Host(name=name) for name in names_of(job, self._lines)]
+        self.all: Sequence[Host] = [Host(name=name) for name in names_of(job, self._lines)]
 
     def listen_address(self) -> str:
         """The job script, and so we, are on the first host."""
@@ -124,6 +124,11 @@ class PbsHosts(Dialled):
             elif process.poll() is None and now > deadline:
                 process.terminate()
         self._leaving = [entry for entry in self._leaving if entry[0].poll() is None]
+
+    def close(self) -> None:
+        while self._leaving:
+            self.tend()
+            time.sleep(0.02)
 
     def ask(self) -> Question | None:
         if self._qstat is None or not self._id:

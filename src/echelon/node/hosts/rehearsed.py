@@ -11,7 +11,7 @@ from pathlib import Path
 
 from echelon.job import Job
 from echelon.node import processes
-from echelon.node.hosts import Dialled, Host, Question
+from echelon.node.hosts import Dialled, Host, Hosts, Question
 from echelon.node.node_dir import NodeDir
 from echelon.plan import gpus_of_node
 
@@ -19,7 +19,7 @@ CLEAN_UP_SECONDS = 3.0
 REAP_SECONDS = 5.0
 
 
-def hosts(job: Job, run_path: Path, environ: Mapping[str, str]) -> Rehearsed:  # noqa: ARG001  all are asked alike
+def hosts(job: Job, run_path: Path, environ: Mapping[str, str]) -> Hosts:  # noqa: ARG001  all are asked alike
     return Rehearsed(job, environ)
 
 
@@ -28,13 +28,15 @@ class Rehearsed(Dialled):
     early_seconds = 0.0
     reserve_seconds = 0.0
     requeues_here = True
-    carried = None
+    carried: Mapping[str, str] | None = None
 
     def __init__(self, job: Job, environ: Mapping[str, str]) -> None:
         self._job = job
         self._environ = environ
         self._living: set[int] = set()
-        self.all = [Host(name=f"node{n}", source=f"127.0.0.{n + 1}") for n in range(job.resources.all_nodes)]
+        self.all: Sequence[Host] = [
+            Host(name=f"node{n}", source=f"127.0.0.{n + 1}") for n in range(job.resources.all_nodes)
+        ]
 
     def listen_address(self) -> str:
         return "127.0.0.1"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from echelon.errors import EnvironmentProblem, SchedulerError
 from echelon.job import Job
-from echelon.node.hosts import Dialled, Host, Question, Unreachable
+from echelon.node.hosts import Dialled, Host, Hosts, Question, Unreachable
 from echelon.node.hosts.slurm_tools import JobQuestion, ask, parse_standing
 from echelon.node.interfaces import own_address
 from echelon.run_dir import RunDir
@@ -29,7 +29,7 @@ JOB_WIDE = (
 )
 
 
-def hosts(job: Job, run_path: Path, environ: Mapping[str, str]) -> SlurmHosts:
+def hosts(job: Job, run_path: Path, environ: Mapping[str, str]) -> Hosts:
     return SlurmHosts(job, RunDir(run_path), environ)
 
 
@@ -71,7 +71,7 @@ def srun_argv(job: Job, host: str, cpus: int | None, argv: Sequence[str]) -> lis
 
 class SlurmHosts(Dialled):
     comes_back = False
-    carried = None
+    carried: Mapping[str, str] | None = None
     reserve_seconds = 0.0
     early_seconds = 65.0  # it looks every 30 s, and adds a margin
 
@@ -84,7 +84,7 @@ class SlurmHosts(Dialled):
         self._restarts = int(environ.get("SLURM_RESTART_COUNT") or 0)
         self.requeues_here = job.scheduler == "allocation"
         self._leaving: list[tuple[subprocess.Popen[bytes], float]] = []
-        self.all = [Host(name=name) for name in names_of(job, environ)]
+        self.all: Sequence[Host] = [Host(name=name) for name in names_of(job, environ)]
 
     def listen_address(self) -> str:
         ours = {self._environ.get("SLURMD_NODENAME"), socket.gethostname(), socket.gethostname().partition(".")[0]}

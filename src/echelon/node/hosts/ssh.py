@@ -14,7 +14,7 @@ from echelon.codec import encode
 from echelon.errors import EnvironmentProblem
 from echelon.job import Job
 from echelon.node.channel import Channel, ChannelClosed, interests
-from echelon.node.hosts import Host, Question
+from echelon.node.hosts import Host, Hosts, Question
 from echelon.node.hosts.ssh_checks import clock_remark, problem_of_host, refusal, remark_of, remarks_of, script_of
 from echelon.node.hosts.ssh_connection import Connection
 from echelon.node.hosts.ssh_words import Problem, carried, is_host_lost, problem_of_ssh, ssh_argv
@@ -26,7 +26,7 @@ ANSWER_SECONDS = 9.5  # a host that is down has been given up by ssh before
 LEAVE_SECONDS = 8.0
 
 
-def hosts(job: Job, run_path: Path, environ: Mapping[str, str]) -> SshHosts:
+def hosts(job: Job, run_path: Path, environ: Mapping[str, str]) -> Hosts:
     return SshHosts(job, RunDir(run_path), environ)
 
 
@@ -35,15 +35,14 @@ class SshHosts:
     early_seconds = 0.0
     reserve_seconds = 0.0
     requeues_here = True
-    carried = None
+    carried: Mapping[str, str] | None = None  # an agent has it from its brief, before it can ask
 
     def __init__(self, job: Job, run_dir: RunDir, environ: Mapping[str, str]) -> None:
         self._job = job
         self._run_dir = run_dir
         self._attempt = run_dir.attempts()[-1].number
         self._environ = environ
-        self._carried = carried(environ, job.secret_env)
-        self._digest = hashlib.sha256(run_dir.token.read_bytes()).hexdigest()
+        self._variables = carried(environ, job.secret_env)
         self._connections: dict[int, Connection] = {}
         """All of the attempt, by the pid of their ssh."""
         self._ready: dict[str, Connection] = {}
@@ -52,7 +51,7 @@ class SshHosts:
         self._leaving: dict[int, float] = {}
         self._addresses: dict[str, str] = {}
         self._remarks: list[str] = []
-        self.all: list[Host] = [Host(name=name) for name in job.hosts]
+        self.all: Sequence[Host] = [Host(name=name) for name in job.hosts]
 
     def _dial(self, host: str) -> Connection:
         job = self._job
@@ -60,10 +59,10 @@ class SshHosts:
             "run_id": self._run_dir.run_id,
             "run": str(self._run_dir.path),
             "token": str(self._run_dir.token),
-            "digest": self._digest,
+            "digest": hashlib.sha256(self._run_dir.token.read_bytes()).hexdigest(),
             "cwd": job.cwd,
             "script": script_of(job),
-            "pythonpath": {**self._carried, **job.env}.get("PYTHONPATH", ""),
+            "pythonpath": {**self._variables, **job.env}.get("PYTHONPATH", ""),
             "patience": job.policies.join_timeout.total_seconds() + 30.0,
         }
         argv = ssh_argv(host, job.python, job.policies.heartbeat.total_seconds())
@@ -160,7 +159,7 @@ class SshHosts:
             node=[other.name for other in self.all].index(host),
             host=host,
             peers=tuple(filter(None, (*(self._addresses.get(name) for name in names), *names))),
-            environ=self._carried,
+            environ=self._variables,
         )
         return dict(encode(brief))
 
