@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING
 from echelon.version import __version__
 
 if TYPE_CHECKING:
+    from echelon.runtime.checkpoint.checkpoint import Checkpoint
     from echelon.runtime.notice import notice_given
     from echelon.runtime.progress import report
     from echelon.runtime.rank import Rank
     from echelon.runtime.sampler import ElasticSampler
+    from echelon.runtime.trainer import Trainer
     from echelon.runtime.world import World, join
 
-__all__ = ["ElasticSampler", "Rank", "World", "__version__", "join", "notice_given", "report"]
+__all__ = ["Checkpoint", "ElasticSampler", "Rank", "Trainer", "World", "__version__", "join", "notice_given", "report"]
 
 _HOME = {
+    "Checkpoint": "echelon.runtime.checkpoint.checkpoint",
     "ElasticSampler": "echelon.runtime.sampler",
     "Rank": "echelon.runtime.rank",
+    "Trainer": "echelon.runtime.trainer",
     "World": "echelon.runtime.world",
     "join": "echelon.runtime.world",
     "notice_given": "echelon.runtime.notice",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,9 @@ KEYWORDS = frozenset(
     {"case", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then", "time"}
     | {"until", "while"}
 )
+
+
+_VARIABLE = re.compile("\0(\\w+)\0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +32,25 @@ class Command:
 
     def shell_lines(self, *, replace_shell: bool = False) -> tuple[str, ...]:
         """What a POSIX shell must read; with replace_shell the last line is an exec."""
-        line = " ".join((_program(self.argv[0]), *map(shlex.quote, self.argv[1:])))
+        line = " ".join((_program(self.argv[0]), *map(_quoted, self.argv[1:])))
         return (*self.prelude, *exports(self.env), f"exec {line}" if replace_shell else line)
+
+
+def variable(name: str) -> str:
+    """A place in a word that the shell fills in; NUL marks it, which no word and no path can hold."""
+    return f"\0{name}\0"
+
+
+def _quoted(word: str) -> str:
+    quoted = shlex.quote(word)
+    if "\0" not in word:
+        return quoted
+    return _VARIABLE.sub("'\"$\\1\"'", quoted).removesuffix("''")  # quoted around the variable
 
 
 def _program(word: str) -> str:
     """Quoted so that no shell takes it for an assignment or a keyword: `A=b`, `if`."""
-    quoted = shlex.quote(word)
+    quoted = _quoted(word)
     return f"'{word}'" if quoted == word and ("=" in word or word in KEYWORDS) else quoted
 
 
@@ -44,7 +60,7 @@ def quoted(word: str) -> str:
 
 
 def exports(environ: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(f"export {name}={shlex.quote(value)}" for name, value in sorted(environ.items()))
+    return tuple(f"export {name}={_quoted(value)}" for name, value in sorted(environ.items()))
 
 
 def typed(argv: Sequence[str]) -> str:

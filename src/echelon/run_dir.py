@@ -80,6 +80,10 @@ class RunDir:
     def events(self) -> Path:
         return self.path / "events.jsonl"
 
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
     def exists(self) -> bool:
         return self.description.exists()
 

@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from echelon.arrays import any_element, element, parse_indices
 from echelon.bundle import node_side
 from echelon.errors import ConfigError
 from echelon.events import Kind, append_event
@@ -18,25 +20,54 @@ from echelon.job import Job
 from echelon.observe.find import remember
 from echelon.registry import member
 from echelon.run_dir import RunDir, cannot_write, new_run_id
+from echelon.schedulers import Scheduler
 from echelon.version import __version__
 
 NO_ID = b" " * 127 + b"\n"
 
 
-def start(job: Job, origins: Mapping[str, str], secrets: Mapping[str, str], runs: Path) -> RunDir:
-    """A new run. What was written before a failure is taken away again."""
-    run_dir = RunDir(runs / new_run_id(job.name))
-    run_dir.create()
+def start(job: Job, origins: Mapping[str, str], secrets: Mapping[str, str], runs: Path) -> list[RunDir]:
+    """A new run, or one for each index of an array. What was written before a failure is taken away again."""
+    base = runs / new_run_id(job.name)
+    members = _members(job, base)
+    run_dirs = [run_dir for run_dir, _ in members]
+    made: list[RunDir] = []
     try:
-        run_dir.write_description(job, _facts(run_dir, origins))
-        run_dir.write(run_dir.node_side, node_side())
-        launch_attempt(job, run_dir, secrets)
+        _fill(members, origins, made)
+        _launch(job, _script_home(job, base), run_dirs, secrets)
     except BaseException:
-        if not run_dir.read_native_id():
-            _take_away(run_dir)
+        if not any(run_dir.read_native_id() for run_dir in run_dirs):
+            _take_away(made)
         raise
-    remember(run_dir)
-    return run_dir
+    for run_dir in run_dirs:
+        remember(run_dir)
+    return run_dirs
+
+
+def _members(job: Job, base: Path) -> list[tuple[RunDir, Job]]:
+    """In an array each run's own job knows its one index, so that it can be resumed alone."""
+    if job.booking.array is None:
+        return [(RunDir(base), job)]
+    indices = parse_indices(job.booking.array)
+    return [(element(base, one), replace(job, booking=replace(job.booking, array=str(one)))) for one in indices]
+
+
+def _script_home(job: Job, base: Path) -> RunDir:
+    return RunDir(base) if job.booking.array is None else any_element(base, _scheduler(job).ARRAY_INDEX)
+
+
+def _fill(members: Sequence[tuple[RunDir, Job]], origins: Mapping[str, str], made: list[RunDir]) -> None:
+    """Adds to `made` as it goes."""
+    facts = _facts(origins)
+    first = members[0][0]
+    for run_dir, job in members:
+        run_dir.create()
+        made.append(run_dir)
+        run_dir.write_description(job, {"run_id": run_dir.run_id, **facts})
+        if run_dir is first:
+            run_dir.write(run_dir.node_side, node_side())
+        else:
+            run_dir.node_side.hardlink_to(first.node_side)  # one file, however long the array
 
 
 def resume(run_dir: RunDir, environ: Mapping[str, str]) -> None:
@@ -50,35 +81,49 @@ def resume(run_dir: RunDir, environ: Mapping[str, str]) -> None:
             why="the run was started with it; values that look like secrets are never written down",
             hint=f"export {missing[0]}=..., then echelon resume {run_dir.run_id}",
         )
-    launch_attempt(job, run_dir, {})
+    _launch(job, run_dir, [run_dir], {})
 
 
 def cancel(run_dir: RunDir) -> bool:
     """Asks for the end of the run; false if there was nothing left to end. The mark comes first: who sees the
     job end then knows that a person asked for it."""
-    scheduler = member("scheduler", run_dir.read_job().scheduler)
+    again = run_dir.cancel_mark.exists()
     run_dir.write(run_dir.cancel_mark, f"{time.time():.3f}\n".encode())
-    return bool(scheduler.cancel(run_dir))
+    return _scheduler(run_dir.read_job()).cancel(run_dir, again=again)
 
 
-def launch_attempt(job: Job, run_dir: RunDir, secrets: Mapping[str, str]) -> None:
-    scheduler = member("scheduler", job.scheduler)
+def _launch(job: Job, home: RunDir, run_dirs: Sequence[RunDir], secrets: Mapping[str, str]) -> None:
+    """One submission of one script; `home` is the run's folder as the script knows it."""
+    scheduler = _scheduler(job)
+    script = scheduler.render(job, home).encode(errors="surrogateescape")
+    for run_dir in run_dirs:
+        _prepare_attempt(job, run_dir, script)
+    native_id = scheduler.submit(run_dirs[0], {**without_outer_run(os.environ), **secrets})
+    for run_dir in run_dirs:
+        array = run_dir.read_job().booking.array
+        own_id = native_id if array is None else scheduler.element_id(native_id, int(array))
+        with run_dir.native_id.open("r+b") as file:
+            file.write(own_id.encode())
+
+
+def _prepare_attempt(job: Job, run_dir: RunDir, script: bytes) -> None:
     number = run_dir.claim_attempt()
     run_dir.cancel_mark.unlink(missing_ok=True)
-    run_dir.write(run_dir.job_script, scheduler.render(job, run_dir).encode(errors="surrogateescape"), mode=0o700)
+    run_dir.write(run_dir.job_script, script, mode=0o700)
     try:
         append_event(run_dir.events, Kind.SUBMITTED, number, scheduler=job.scheduler)
     except OSError as error:
         raise cannot_write(run_dir.events, error) from error
     run_dir.write(run_dir.native_id, NO_ID)  # room for it: a job that runs must never be without its id
-    native_id = scheduler.submit(run_dir, {**without_outer_run(os.environ), **secrets})
-    with run_dir.native_id.open("r+b") as file:
-        file.write(native_id.encode())
 
 
-def _facts(run_dir: RunDir, origins: Mapping[str, str]) -> dict[str, Any]:
+def _scheduler(job: Job) -> Scheduler:
+    scheduler: Scheduler = member("scheduler", job.scheduler)
+    return scheduler
+
+
+def _facts(origins: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "run_id": run_dir.run_id,
         "origins": dict(origins),
         "versions": {"echelon": __version__, "python": sys.version.split()[0]},
         "git_commit": _git_commit(),
@@ -98,7 +143,8 @@ def _git_commit() -> str | None:
     return result.stdout.strip() or None
 
 
-def _take_away(run_dir: RunDir) -> None:
+def _take_away(run_dirs: Sequence[RunDir]) -> None:
     import shutil
 
-    shutil.rmtree(run_dir.path, ignore_errors=True)
+    for run_dir in run_dirs:
+        shutil.rmtree(run_dir.path, ignore_errors=True)

@@ -62,7 +62,8 @@ class Tool:
         self.cluster = cluster
         self.folder = folder
         self.mark = uuid.uuid4().hex
-        self.env = {"TEST_MARK": self.mark}
+        # torch's compiler, which DDP imports, keeps a cache beside the nodes' temporary files: not a thing of ours
+        self.env = {"TEST_MARK": self.mark, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
 
     def argv(self, *args: str) -> list[str]:
         return [sys.executable, "-m", "echelon", *map(str, args)]

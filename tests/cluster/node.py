@@ -132,7 +132,9 @@ class Node:
         return [process for process in self.processes() if any(word in process.command for word in words)]
 
     def leftovers(self) -> list[Process]:
-        return [process for process in self.processes() if process.pid not in self.own]
+        """Slurm's own keeper of a step is none: it lives on for minutes where the end of a step could not be told."""
+        others = (process for process in self.processes() if process.pid not in self.own)
+        return [process for process in others if not process.command.startswith("slurmstepd: [")]
 
     def debris(self) -> list[Path]:
         """What was put into the node's own temporary folders since it came up, and is still there."""

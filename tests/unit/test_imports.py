@@ -21,7 +21,7 @@ def loaded(code, folder, *argv):
     )
     done = subprocess.run(
         [sys.executable, "-c", f"{report}{code}\ntell(0)", *argv], cwd=folder, capture_output=True, text=True, check=False,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        env={**{name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}, "HOME": str(folder)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return set(done.stderr.rpartition("\nloaded ")[2].split())
@@ -49,6 +49,13 @@ def test_the_command_line_loads_nothing_heavy(folder, argv):
     modules = loaded("from echelon.cli import main\nmain()", folder, *argv)
     assert "click" in modules
     assert not modules & set(HEAVY)
+
+
+@pytest.mark.parametrize("scheduler", ["local", "slurm"])
+def test_rendering_loads_nothing_that_acts(folder, scheduler):
+    modules = loaded("from echelon.cli import main\nmain()", folder, "render", "--on", scheduler, "x.py")
+    assert f"echelon.schedulers.{scheduler}" in modules
+    assert not modules & {"subprocess", "socket", "shutil", "tempfile", "echelon.submit", "echelon.observe.status"}
 
 
 def test_help_loads_no_command(folder):

@@ -8,7 +8,7 @@ import pytest
 
 import echelon
 from echelon.errors import EnvironmentProblem
-from echelon.machine import count_gpus, default_python, fit_gpus
+from echelon.machine import check_python, count_gpus, default_python, find_program, fit_gpus
 
 
 @pytest.fixture
@@ -105,3 +105,28 @@ def test_without_torch_the_active_environment_is_used(environment, variable):
 
 def test_without_torch_and_without_an_environment_our_own_will_have_to_do(tmp_path):
     assert chosen_without_torch(VIRTUAL_ENV=str(tmp_path / "gone")) == sys.executable
+
+
+def test_a_program_is_found_as_a_shell_finds_it(environment):
+    environ = {"PATH": f"/nonexistent:{environment / 'bin'}"}
+    assert find_program("python", environ) == str(environment / "bin" / "python")
+    assert find_program("bin", {"PATH": str(environment)}) is None, "a folder is no program"
+    assert find_program(str(environment / "bin" / "python"), {}) == str(environment / "bin" / "python")
+    assert find_program("python", {}) is None
+
+
+def test_a_python_that_is_here_will_do_everywhere(environment):
+    python = str(environment / "bin" / "python")
+    assert check_python(python, "default", {}, here=True) is None
+    assert check_python(python, "default", {}, here=False) is None
+
+
+def test_a_path_that_only_the_nodes_may_have_is_a_warning():
+    assert "the nodes must have one" in check_python("/nope/python", "--python", {}, here=False)
+
+
+@pytest.mark.parametrize(("python", "here"), [("/nope/python", True), ("nopython", True), ("nopython", False)])
+def test_a_python_that_cannot_be_there_is_refused(python, here):
+    with pytest.raises(EnvironmentProblem, match=python) as caught:
+        check_python(python, "--python x", {"PATH": "/bin"}, here=here)
+    assert caught.value.origin == "--python x"

@@ -30,6 +30,8 @@ FLAGS = {
     "why": ALWAYS | {"--json"},
     "cancel": ALWAYS,
     "resume": ALWAYS | {"--detach"},
+    "checkpoints": ALWAYS | {"--verify", "--json"},
+    "export": ALWAYS | {"--step", "--all"},
     "init": ALWAYS,
 }
 KEYS = [

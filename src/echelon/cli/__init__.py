@@ -22,6 +22,8 @@ COMMANDS = {
     "why": "The verdict on a failed run.",
     "cancel": "End a run.",
     "resume": "Start the next attempt of a run that has ended.",
+    "checkpoints": "What a run has saved, and whether it is whole.",
+    "export": "Write a run's model to one ordinary file.",
     "init": "Write an echelon.toml for this project.",
 }
 

@@ -21,6 +21,7 @@ from echelon.errors import ConfigError
 from echelon.job import MASK, Job, Script, ScriptKind, looks_secret
 from echelon.machine import check_python, default_python
 from echelon.registry import member
+from echelon.run_dir import RunDir
 from echelon.schedulers import Scheduler
 
 USAGE = "[OPTIONS] (SCRIPT.py | -m MODULE | -- COMMAND) [ARGUMENTS]..."
@@ -97,9 +98,11 @@ class Request:
     settings: Settings
     secrets: dict[str, str]
 
-    def summary(self, native_id: str) -> str:
-        where: str = member("scheduler", self.job.scheduler).summary(self.job, native_id)
-        return ", ".join(filter(None, (where, self.size())))
+    def summary(self, run_dirs: Sequence[RunDir]) -> str:
+        """What was started where, once it has been."""
+        where: str = member("scheduler", self.job.scheduler).summary(self.job, run_dirs[0].read_native_id())
+        size = self.size() if self.job.booking.array is None else f"{_counted(len(run_dirs), 'run')} of {self.size()}"
+        return ", ".join(filter(None, (where, size)))
 
     def size(self) -> str:
         resources = self.job.resources

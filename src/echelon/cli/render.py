@@ -7,11 +7,13 @@ from typing import Any
 
 import click
 
+from echelon.arrays import any_element
 from echelon.cli.options import Request, ScriptCommand, debug_option, job_options, request_of
 from echelon.cli.output import print_json, print_table
 from echelon.codec import encode
 from echelon.registry import member
 from echelon.run_dir import RunDir, new_run_id, runs_folder
+from echelon.schedulers import Scheduler
 
 
 @click.command(cls=ScriptCommand, help="Print the exact job script; start nothing.")
@@ -32,6 +34,8 @@ def command(ctx: click.Context, /, explain: bool, as_json: bool, **flags: Any) -
 
 def _rendered(request: Request) -> str:
     job = request.job
-    run_dir = RunDir(runs_folder(os.environ) / new_run_id(job.name))
-    script: str = member("scheduler", job.scheduler).render(job, run_dir)
-    return script
+    scheduler: Scheduler = member("scheduler", job.scheduler)
+    base = runs_folder(os.environ) / new_run_id(job.name)
+    return scheduler.render(
+        job, RunDir(base) if job.booking.array is None else any_element(base, scheduler.ARRAY_INDEX)
+    )

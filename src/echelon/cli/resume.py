@@ -31,4 +31,4 @@ def command(run: str, detach: bool) -> int:
     attempt = run_dir.next_attempt()
     resume(run_dir, os.environ)
     say(f"{run_dir.run_id}: attempt {attempt}")
-    return 0 if detach else follow_to_the_end(run_dir, attempt=attempt)
+    return 0 if detach else follow_to_the_end([run_dir], attempt=attempt)

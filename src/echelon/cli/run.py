@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from echelon.arrays import array_of
 from echelon.cli.options import ScriptCommand, debug_option, job_options, request_of
 from echelon.cli.output import say
 from echelon.cli.watch import follow_to_the_end
@@ -20,6 +21,7 @@ from echelon.submit import start
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> int:
     request = request_of(ctx, flags)
-    run_dir = start(request.job, request.origins(), request.secrets, runs_folder(os.environ))
-    say(f"{run_dir.run_id}: {request.summary(run_dir.read_native_id())}")
-    return follow_to_the_end(run_dir, attempt=0)
+    run_dirs = start(request.job, request.origins(), request.secrets, runs_folder(os.environ))
+    name = run_dirs[0].run_id if request.job.booking.array is None else array_of(run_dirs[0])
+    say(f"{name}: {request.summary(run_dirs)}")
+    return follow_to_the_end(run_dirs, attempt=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import click
 
@@ -30,6 +31,7 @@ def _rows(status: RunStatus) -> list[tuple[str, str]]:
         ("run", status.run_id),
         ("state", status.state.value),
         ("reason", status.reason),
+        ("expected start", status.expected_start and time.strftime("%F %H:%M", time.localtime(status.expected_start))),
         ("exit code", status.exit_code),
         ("size", f"{status.nodes} nodes x {status.procs_per_node} ranks"),
         ("attempt", status.attempt),
@@ -37,6 +39,7 @@ def _rows(status: RunStatus) -> list[tuple[str, str]]:
         ("step", status.step),
         ("last fault", status.last_fault),
         ("submitted", f"{age(status.submitted)} ago"),
+        ("scheduler", ", ".join(filter(None, (status.scheduler, status.native_id, status.native)))),
         ("folder", status.path),
         ("try", status.hint),
     )

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from echelon.arrays import parse_indices
 from echelon.config.durations import format_duration
 from echelon.config.layers import DEFAULT, Setting
 from echelon.config.options import BY_KEY
@@ -52,6 +53,11 @@ class Settings:
         new = {setting.key: setting for setting in found if self.origin(setting.key) == DEFAULT}
         return Settings({**self._merged, **new})
 
+    def is_of_use(self, key: str) -> bool:
+        """It was given, and the scheduler can do something with it."""
+        only = BY_KEY[key].only
+        return key in self._merged and (not only or self.get("on") in only)
+
     def count(self, key: str) -> int:
         return int(self.get(key))
 
@@ -82,7 +88,7 @@ def job_of(settings: Settings, script: Script, machine: Machine) -> Job:
         environment=settings.get("env"),
         cold=settings.get("cold"),
         ports=settings.get("ports"),
-        interface=settings.get("interface"),
+        interface=settings.get("interface") if settings.is_of_use("interface") else None,
     )
 
 
@@ -123,15 +129,17 @@ def _resources(settings: Settings, machine: Machine) -> Resources:
         spare_nodes=settings.count("spare_nodes"),
         gpus_per_node=machine.gpus,
         procs_per_node=settings.get("procs_per_node") or gpus or machine.gpus or 1,
-        cpus=settings.get("cpus"),
-        memory=settings.get("mem"),
+        cpus=settings.get("cpus") if settings.is_of_use("cpus") else None,
+        memory=settings.get("mem") if settings.is_of_use("mem") else None,
         time_limit=settings.get("time"),
     )
 
 
 def _booking(settings: Settings) -> Booking:
+    """What the scheduler can use; the rest may be meant for another one."""
+    _check_array(settings)
     keys = [field.name for field in fields(Booking) if field.name in BY_KEY]
-    given = {key: settings.get(key) for key in keys}
+    given = {key: settings.get(key) for key in keys if settings.is_of_use(key)}
     return Booking(**given, native=_native(settings))
 
 
@@ -140,6 +148,16 @@ def _native(settings: Settings) -> dict[str, str]:
     key = settings.get("on")
     given: dict[str, str] = settings.get(key) or {} if key in ("slurm", "pbs") else {}
     return given
+
+
+def _check_array(settings: Settings) -> None:
+    array = settings.get("array")
+    try:
+        parse_indices(array or "0")
+    except ValueError as error:
+        raise ConfigError(
+            f"array is {array!r}", origin=settings.origin("array"), why=str(error), hint="--array 0-9, or 0-99%4"
+        ) from error
 
 
 def _policies(settings: Settings) -> Policies:

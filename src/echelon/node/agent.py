@@ -315,7 +315,10 @@ class Agent:
         now = time.monotonic()
         self._stopping = Stopping(generation=stop.generation, kill_at=now + stop.grace)
         if self._crew.living():
-            self._crew.signal_all(signal.SIGTERM if stop.grace > 0 else signal.SIGKILL)
+            if stop.grace > 0:
+                self._crew.ask_to_leave()
+            else:
+                self._crew.signal_all(signal.SIGKILL)
             self._crew.wake_the_stopped()
         else:
             self._sweep(self._stopping, now)

@@ -182,7 +182,7 @@ class Agents:
             _wait(agent.process, max(0.0, deadline - time.monotonic()))
         for node in list(self.agents):
             self.end(node)
-        self.hosts.tend()
+        self.hosts.close()
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:

@@ -122,13 +122,13 @@ def _was_taken_back(hosts: Hosts) -> bool:
 def _supervise(
     job: Job, run_dir: RunDir, hosts: Hosts, attempt: int, requeued: int, wake: int, record: Record
 ) -> Outcome:
-    token = secrets.token_bytes(32)
-    run_dir.write(run_dir.token, token)
     listener = ports.bind(hosts.listen_address(), None)
     listener.listen(4096)
     listener.setblocking(False)
+    token = secrets.token_bytes(32)
     agents = Agents(job=job, hosts=hosts, run_path=run_dir.path, attempt=attempt, token=token, listener=listener)
     try:
+        run_dir.write(run_dir.token, token)
         return Supervisor(
             job=job,
             run_id=run_dir.run_id,

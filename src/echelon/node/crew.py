@@ -190,7 +190,16 @@ class Crew:
     # Signals
 
     def signal_all(self, signum: int) -> None:
-        self._order("signal", ranks=[member.rank for member in self.living()], signal=signum, group=True)
+        self._signal([member.rank for member in self.living()], signum)
+
+    def ask_to_leave(self) -> None:
+        """TERM, and at once KILL to those that would not hear it."""
+        deaf = [m.rank for m in self.living() if self._node_dir.outlives_term(m.rank).exists()]
+        self._signal(deaf, signal.SIGKILL)
+        self._signal([m.rank for m in self.living() if m.rank not in deaf], signal.SIGTERM)
+
+    def _signal(self, ranks: list[int], signum: int) -> None:
+        self._order("signal", ranks=ranks, signal=signum, group=True)
 
     def signal_those_who_listen(self, signum: int) -> list[int]:
         """Only to ranks with a handler for it: to the others it would be death."""

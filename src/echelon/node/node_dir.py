@@ -36,10 +36,15 @@ class NodeDir:
     def stacks(self, rank: int) -> Path:
         return self.path / f"stacks-{rank}"
 
+    def outlives_term(self, rank: int) -> Path:
+        """Left by the library in a rank that passes TERM over, so that it can save when its scheduler ends the job."""
+        return self.path / f"outlives-term-{rank}"
+
     def prepare(self, rank: int) -> None:
         """A clean slate for a rank of a new generation."""
         self.error(rank).unlink(missing_ok=True)
         self.stacks(rank).unlink(missing_ok=True)
+        self.outlives_term(rank).unlink(missing_ok=True)
         self.progress(rank).write_bytes(NOTHING_YET)
 
     def read_progress(self, rank: int) -> tuple[int | None, int | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -79,9 +80,17 @@ def find_run(word: str, environ: Mapping[str, str]) -> RunDir:
     return matches[0].check_trusted()
 
 
+def find_runs(word: str, environ: Mapping[str, str]) -> list[RunDir]:
+    """All runs of an array by the id that they share; otherwise the one run that is meant."""
+    elements = [run for run in known_runs(environ) if re.fullmatch(rf"{re.escape(word)}-\d+", run.run_id)]
+    if elements and _name(elements[0]) != word:
+        return [run.check_trusted() for run in sorted(elements, key=lambda run: int(run.run_id.rpartition("-")[2]))]
+    return [find_run(word, environ)]
+
+
 def _name(run: RunDir) -> str:
-    """The id less its date, time and four random letters."""
-    return run.run_id.rsplit("-", 3)[0]
+    """The id less its date, time and four random letters, and its index in an array."""
+    return re.sub(r"-\d{8}-\d{6}-[0-9a-f]{4}(-\d+)?$", "", run.run_id)
 
 
 def _ambiguous(word: str, matches: list[RunDir]) -> ConfigError:

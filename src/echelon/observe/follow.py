@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from echelon.events import Event, Kind, parse_event
 from echelon.observe.logs import LogTails, Tail
-from echelon.observe.status import RunStatus, status_of
-from echelon.registry import member
+from echelon.observe.status import RunStatus, statuses
 from echelon.run_dir import RunDir
 from echelon.schedulers import Scheduler
 from echelon.states import JobState
 
 POLL_SECONDS = 0.05
 SHARED_POLL_SECONDS = 0.5  # a file server has other clients too
+FIRST_SECONDS = 10.0
 FAR_SECONDS = 300 * 86400.0
 SETTLE_SECONDS = 5.0  # what a node wrote last shows up on a shared file system within this
 
 
 class Pace:
-    """When to ask the scheduler again: its own pauses, which begin anew with whatever changes."""
+    """When to ask the scheduler again: its own pauses, which begin anew with whatever changes, though not as short as
+    in the first moments: what changes all the time is no reason to ask all the time."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._changed = time.monotonic()
-        self._next = self._changed + scheduler.pause(0.0)
+        self._began = self._changed = time.monotonic()
+        self._next = self._began + scheduler.pause(0.0)
         self.poll_seconds = POLL_SECONDS if scheduler.STARTS_HERE else SHARED_POLL_SECONDS
 
     def is_due(self) -> bool:
         now = time.monotonic()
         if now < self._next:
             return False
-        self._next = now + self._scheduler.pause(now - self._changed)
+        self._next = now + self._scheduler.pause(max(now - self._changed, min(now - self._began, FIRST_SECONDS)))
         return True
 
     def start_anew(self) -> None:
@@ -42,54 +43,23 @@ class Pace:
 
 
 class Follower:
-    """Can be interrupted and taken up again: it knows what it has already shown."""
+    """Knows what of one run it has already shown."""
 
     def __init__(
         self, run_dir: RunDir, *, attempt: int, write: Callable[[bytes], None], say: Callable[[str], None]
     ) -> None:
-        self._run_dir = run_dir
+        self.run_dir = run_dir
+        self.end: RunStatus | None = None
         self._attempt = attempt
         self._write = write
         self._say = say
         self._logs = LogTails(run_dir, attempt)
         self._events = Tail(run_dir.events)
-        self._scheduler: Scheduler = member("scheduler", run_dir.read_job().scheduler)
-        self._pace = Pace(self._scheduler)
-        self._queue_sentence = ""
+        self._told: RunStatus | None = None
         self._doubtful_since: float | None = None
 
-    def to_the_end(self) -> RunStatus:
-        """Returns once the run has ended; all that the ranks wrote is out by then."""
-        gc.enable()  # this may go on for days
-        while True:
-            if self._show_news() or self._pace.is_due():
-                status = status_of(self._run_dir)
-                self._show_queue(status)
-                if status.state.ended and self._is_sure(status):
-                    self._show_news()
-                    self._write(self._logs.read(to_the_end=True))
-                    return status
-            time.sleep(self._pace.poll_seconds)
-
-    def _is_sure(self, status: RunStatus) -> bool:
-        """An end that only the scheduler tells of: the run's own word on it may be on its way."""
-        if status.ended is not None or self._scheduler.STARTS_HERE:
-            return True
-        self._pace.start_anew()
-        self._doubtful_since = self._doubtful_since or time.monotonic()
-        return time.monotonic() >= self._doubtful_since + SETTLE_SECONDS
-
-    def _show_queue(self, status: RunStatus) -> None:
-        """Why the run waits and until when, once, and again when that changes."""
-        sentence = queue_sentence(status, time.time())
-        if sentence != self._queue_sentence:
-            self._queue_sentence = sentence
-            self._pace.start_anew()
-            if sentence:
-                self._say(sentence)
-
-    def _show_news(self) -> bool:
-        """True once the news is that the run has finished."""
+    def show_news(self) -> bool:
+        """True if the news is that the run has finished."""
         news = [event for event in _parsed(self._events.read()) if event.attempt >= self._attempt]
         finished = any(event.kind is Kind.FINISHED for event in news)
         if news:
@@ -99,6 +69,49 @@ class Follower:
             self._say(sentence)
         return finished
 
+    def hear(self, status: RunStatus, settle_seconds: float) -> bool:
+        """Takes the scheduler's word into account; true if something has changed."""
+        changed = self._show_queue(status)
+        if not status.state.ended:
+            return changed
+        if status.ended is None:  # the scheduler alone says so; the run's own word may be on its way
+            self._doubtful_since = self._doubtful_since or time.monotonic()
+            if time.monotonic() < self._doubtful_since + settle_seconds:
+                return True
+        self.show_news()
+        self._write(self._logs.read(to_the_end=True))
+        self.end = status
+        return True
+
+    def _show_queue(self, status: RunStatus) -> bool:
+        """Why the run waits and until when, once, and again when that changes."""
+        now = time.time()
+        if not is_news(self._told, status, now):
+            return False
+        self._told = status
+        sentence = queue_sentence(status, now)
+        if sentence or not status.state.ended:
+            self._say(sentence or "it has its nodes, and starts")
+        return True
+
+
+def follow(followers: Sequence[Follower], scheduler: Scheduler) -> Iterator[Follower]:
+    """Each follower once its run has ended; all that the ranks wrote is out by then. One question serves all runs."""
+    gc.enable()  # this may go on for days
+    pace = Pace(scheduler)
+    settle_seconds = 0.0 if scheduler.STARTS_HERE else SETTLE_SECONDS
+    left = [one for one in followers if one.end is None]
+    while left:
+        finished = [one for one in left if one.show_news()]
+        asked = left if pace.is_due() else finished
+        for one, status in zip(asked, statuses([one.run_dir for one in asked]), strict=True):
+            if one.hear(status, settle_seconds):
+                pace.start_anew()
+        yield from (one for one in left if one.end is not None)
+        left = [one for one in left if one.end is None]
+        if left:
+            time.sleep(pace.poll_seconds)
+
 
 def queue_sentence(status: RunStatus, now: float) -> str:
     """Empty for a run that does not wait."""
@@ -106,6 +119,17 @@ def queue_sentence(status: RunStatus, now: float) -> str:
         return ""
     parts = (status.state.value.lower(), status.reason, expected_sentence(status.expected_start, now))
     return ": ".join(filter(None, (parts[0], "; ".join(filter(None, parts[1:])))))
+
+
+def is_news(told: RunStatus | None, status: RunStatus, now: float) -> bool:
+    """Whether a run waits, for something else, or for a time that differs by more than a tenth of the wait."""
+    before, after = (queue_sentence(one, now) if one is not None else "" for one in (told, status))
+    if told is None or not before or not after or told.reason != status.reason or told.state is not status.state:
+        return before != after
+    if told.expected_start is None or status.expected_start is None:
+        return before != after
+    shift = abs(told.expected_start - status.expected_start)
+    return before != after and shift > max(60.0, (told.expected_start - now) / 10)
 
 
 def expected_sentence(start: float | None, now: float) -> str:

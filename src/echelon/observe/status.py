@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from echelon.registry import member
 from echelon.run_dir import RunDir
 from echelon.states import JobState, JobStatus
 
+HANDING_OVER_SECONDS = 150.0  # longer than a scheduler is waited for
 ENDINGS = {
     "succeeded": JobState.SUCCEEDED,
     "failed": JobState.FAILED,
@@ -28,6 +30,7 @@ class RunStatus:
     path: str
     state: JobState
     reason: str = ""
+    scheduler: str = "local"
     native: str = ""
     """The scheduler's own word, and its own id."""
     native_id: str = ""
@@ -53,21 +56,32 @@ def statuses(run_dirs: Sequence[RunDir]) -> list[RunStatus]:
     """One question to each scheduler for all of its runs, and none about those that tell of their own end."""
     jobs = [run.read_description().get("job", {}) for run in run_dirs]
     stories = [tell(list(read_events(run.events))) for run in run_dirs]
+    now = time.time()
     open_ones = [index for index, told in enumerate(stories) if not told["state"].ended]
     answers = _answers({index: run_dirs[index] for index in open_ones}, jobs)
     for index in open_ones:  # read once more, after the question: an end in between is then seen
         run = run_dirs[index]
-        told = tell(list(read_events(run.events)))
+        events = list(read_events(run.events))
+        told = tell(events)
         signs = Signs(
             lease_held=is_held(run.lease),
             cancel_asked=run.cancel_mark.exists(),
             exit_code=run.attempt(told.get("attempt", 0)).read_exit_code(),
         )
-        stories[index] = weigh(told, answers[index], signs)
+        answer = _handing_over(run, events, now) if answers[index] is None else answers[index]
+        stories[index] = weigh(told, answer, signs)
     return [
         _status(run, job, told, answers.get(index))
         for index, (run, job, told) in enumerate(zip(run_dirs, jobs, stories, strict=True))
     ]
+
+
+def _handing_over(run_dir: RunDir, events: Sequence[Event], now: float) -> JobStatus | None:
+    """Between the first file of an attempt and the scheduler's id for it, somebody is just submitting it."""
+    if not events or events[-1].kind is not Kind.SUBMITTED or run_dir.read_native_id():
+        return None
+    recent = abs(now - events[-1].time) < HANDING_OVER_SECONDS  # two hosts, two clocks
+    return JobStatus(state=JobState.QUEUED, reason="being submitted") if recent else None
 
 
 def status_of(run_dir: RunDir) -> RunStatus:
@@ -98,6 +112,7 @@ def _status(
     return RunStatus(
         run_id=run_dir.run_id,
         path=str(run_dir.path),
+        scheduler=job.get("scheduler", "local"),
         native=answer.native if isinstance(answer, JobStatus) else "",
         native_id=run_dir.read_native_id(),
         nodes=resources.get("nodes", 1),

@@ -188,8 +188,8 @@ def appears(store: Store, key: str, timeout: timedelta | None) -> bool:
     return any(store.check([key]) for _ in polls(timeout))
 
 
-def polls(timeout: timedelta | None) -> Iterator[float]:
-    """Seconds left, at growing intervals; once more at the very end."""
+def polls(timeout: timedelta | None, *, longest: float = 0.5) -> Iterator[float]:
+    """Seconds left, at intervals that grow to the longest; once more at the very end."""
     pause, deadline = 0.002, None if timeout is None else time.monotonic() + timeout.total_seconds()
     while True:
         left = float("inf") if deadline is None else deadline - time.monotonic()
@@ -197,7 +197,7 @@ def polls(timeout: timedelta | None) -> Iterator[float]:
         if left <= 0:
             return
         time.sleep(min(pause, left))
-        pause = min(pause * 1.3, 0.5)
+        pause = min(pause * 1.3, longest)
 
 
 def _first_line(error: BaseException) -> str:

@@ -70,6 +70,7 @@ class ElasticSampler:
             epoch=0,
             consumed=0,
         )
+        self._consumed = 0  # apart from the rest: it changes at every step
 
     @property
     def epoch(self) -> int:
@@ -78,14 +79,19 @@ class ElasticSampler:
     @property
     def consumed(self) -> int:
         """Samples of this epoch that all ranks together are done with."""
-        return self._state.consumed
+        return self._consumed
+
+    @property
+    def length(self) -> int:
+        """Samples of an epoch."""
+        return self._state.length
 
     def __len__(self) -> int:
         """Samples this rank will still take in this epoch: the same number on every rank."""
         return len(self._positions())
 
     def __iter__(self) -> Iterator[int]:
-        return chain.from_iterable(_blocks(self._state, self._positions()))
+        return chain.from_iterable(_blocks(self._now, self._positions()))
 
     def batches(self, batch_size: int) -> Batches:
         """For `DataLoader(batch_sampler=...)`: the same samples as lists; the last one may be shorter."""
@@ -93,25 +99,29 @@ class ElasticSampler:
 
     def advance(self, count: int) -> None:
         """Count this many samples, over all ranks, as done with. What fills up the last round adds nothing."""
-        consumed = self.consumed + _whole("count", count, least=0)
-        self._state = replace(self._state, consumed=min(consumed, self._state.length))
+        self._consumed = min(self._consumed + _whole("count", count, least=0), self._state.length)
 
     def set_epoch(self, epoch: int) -> None:
         """Begin `epoch`; where it is the present one, go on with it, as a loop that was resumed must."""
         number = _whole("epoch", epoch, least=0)
         if number != self.epoch:
-            self._state = replace(self._state, epoch=number, consumed=0)
+            self._state, self._consumed = replace(self._state, epoch=number), 0
 
     def state_dict(self) -> dict[str, int]:
-        state: dict[str, int] = encode(self._state)
+        state: dict[str, int] = encode(self._now)
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on where the state was taken, with its seed and shuffle: an epoch keeps the order it began with."""
         self._state = _checked(state_dict, length=self._state.length)
+        self._consumed = self._state.consumed
+
+    @property
+    def _now(self) -> State:
+        return replace(self._state, consumed=self._consumed)
 
     def _positions(self) -> range:
-        return positions(self._state, rank=self.rank, world_size=self.world_size, drop_last=self.drop_last)
+        return positions(self._now, rank=self.rank, world_size=self.world_size, drop_last=self.drop_last)
 
 
 @dataclass(frozen=True)

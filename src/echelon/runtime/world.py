@@ -154,7 +154,11 @@ class World:
         """The model on this rank's device, in DistributedDataParallel, which gets the options."""
         from torch.nn.parallel import DistributedDataParallel
 
-        return DistributedDataParallel(model.to(self.device), device_ids=self._device_ids, **options)
+        from echelon.runtime.buckets import settle_buckets
+
+        wrapped = DistributedDataParallel(model.to(self.device), device_ids=self._device_ids, **options)
+        settle_buckets(wrapped)
+        return wrapped
 
     @property
     def _device_ids(self) -> list[int] | None:

@@ -41,6 +41,8 @@ class Fit:
 class Scheduler(Protocol):
     STARTS_HERE: bool
     """The job script runs on this machine, with what this machine has."""
+    ARRAY_INDEX: str
+    """The variable that tells an element of an array its index."""
 
     def fit(self, wishes: Wishes, environ: Mapping[str, str]) -> Fit:
         """Settles what was left open, and refuses what cannot be."""
@@ -54,11 +56,14 @@ class Scheduler(Protocol):
     def submit(self, run_dir: RunDir, environ: Mapping[str, str]) -> str:
         """Hands the job script over; the scheduler's own id for it."""
 
+    def element_id(self, native_id: str, index: int) -> str:
+        """The id of one element of an array."""
+
     def query(self, run_dirs: Sequence[RunDir]) -> list[JobStatus | None]:
         """What the scheduler knows of each, asked for all at once; None where it knows nothing."""
 
     def pause(self, seconds: float) -> float:
         """How long to wait before asking again, this many seconds after something last changed."""
 
-    def cancel(self, run_dir: RunDir) -> bool:
-        """Asks for the end of the run; false if there was nothing left to end."""
+    def cancel(self, run_dir: RunDir, *, again: bool = False) -> bool:
+        """Asks for the end of the run, `again` with less patience; false if there was nothing left to end."""

@@ -26,8 +26,8 @@ def fit(wishes: Wishes, environ: Mapping[str, str]) -> Fit:
     """Every node and every GPU of the allocation, unless fewer are asked for."""
     total, origin = nodes_of(environ)
     spare = wishes.get("spare_nodes")
-    nodes = wishes.asked("nodes") or total - spare
-    if not 0 < nodes + spare <= total:
+    nodes = wishes.asked("nodes") or max(1, total - spare)
+    if nodes + spare > total:
         raise EnvironmentProblem(
             f"{nodes + spare} nodes asked for, but this allocation has {total}",
             origin=wishes.origin("nodes") if wishes.asked("nodes") else wishes.origin("spare_nodes"),
@@ -38,9 +38,16 @@ def fit(wishes: Wishes, environ: Mapping[str, str]) -> Fit:
     if wishes.get("cpu"):
         return Fit(found=found)
     asked, (present, seen) = wishes.get("gpus_per_node"), gpus_of(environ)
-    if present and not asked:
+    if asked and present and asked > present:
+        raise EnvironmentProblem(
+            f"{asked} GPUs on each node asked for, but this allocation has {present}",
+            origin=wishes.origin("gpus_per_node"),
+            why=seen,
+            hint=f"-g {present}, or --procs-per-node {asked} for ranks that share GPUs",
+        )
+    if present:
         found["gpus_per_node"] = Found(value=present, origin=seen)
-    return Fit(gpus_per_node=min(asked or present, present) if present else 0, found=found)
+    return Fit(gpus_per_node=asked or present, found=found)
 
 
 def nodes_of(environ: Mapping[str, str]) -> tuple[int, str]:
@@ -137,7 +144,7 @@ def _of_allocation(status: JobStatus | None) -> JobStatus | None:
     return JobStatus(state=JobState.RUNNING, native=f"allocation {status.native}")
 
 
-def cancel(run_dir: RunDir) -> bool:
+def cancel(run_dir: RunDir, *, again: bool = False) -> bool:
     if not _is_here(run_dir):
         raise SchedulerError(
             f"{run_dir.run_id} cannot be cancelled from {socket.gethostname()}",
@@ -145,7 +152,7 @@ def cancel(run_dir: RunDir) -> bool:
             why=f"it is a process on {_word(run_dir, 2)}, inside of somebody's allocation",
             hint=f"ssh {_word(run_dir, 2)} echelon cancel {run_dir.run_id}",
         )
-    return detached.cancel(run_dir)
+    return detached.cancel(run_dir, again=again)
 
 
 def _is_here(run_dir: RunDir) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from echelon.command import typed
 from echelon.errors import SchedulerError, SchedulerUnreachable
@@ -35,6 +35,8 @@ class Tools:
     label: str
     out_of_reach: tuple[str, ...]
     """What they say when the controller does not answer, so that trying again may help."""
+    remedies: Mapping[str, str] = field(default_factory=dict)
+    """What to try after a refusal, by words that are in it."""
 
     def ask(self, argv: Sequence[str], environ: Mapping[str, str], seconds: float = ANSWER_SECONDS) -> Answer:
         """What one tool says, whatever its exit code; raises when it could not say anything."""
@@ -61,7 +63,8 @@ class Tools:
         return answer
 
     def refusal(self, what: str, answer: Answer) -> SchedulerError:
-        return SchedulerError(what, origin=typed(answer.argv), why=answer.words)
+        hint = next((hint for words, hint in self.remedies.items() if words in answer.words), None)
+        return SchedulerError(what, origin=typed(answer.argv), why=answer.words, hint=hint)
 
     def submit(self, argv: Sequence[str], environ: Mapping[str, str], parse_id: Callable[[str], str]) -> str:
         """The id of the new job."""

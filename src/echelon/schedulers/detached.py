@@ -54,7 +54,7 @@ def pause(seconds: float) -> float:  # noqa: ARG001  every scheduler is asked th
     return 1.0
 
 
-def cancel(run_dir: RunDir) -> bool:
+def cancel(run_dir: RunDir, *, again: bool = False) -> bool:  # noqa: ARG001  a second TERM says it by itself
     pid = _pid(run_dir)
     if pid is None:
         return False

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
-from echelon.errors import ConfigError
+from echelon.errors import ConfigError, SchedulerUnreachable
 from echelon.job import Job
 from echelon.run_dir import RunDir
 from echelon.schedulers import Fit, Found, Wishes, batch
@@ -14,6 +14,7 @@ from echelon.schedulers.batch import pause
 from echelon.schedulers.slurm_queue import (
     JOB_ID,
     UNKNOWN_JOB,
+    element_id,
     number_and_cluster,
     parse_job_id,
     parse_sacct,
@@ -23,22 +24,17 @@ from echelon.schedulers.slurm_queue import (
     scontrol_argv,
     squeue_argv,
     tool_argv,
+    with_exit_code,
 )
-from echelon.schedulers.slurm_script import OURS, render
-from echelon.states import JobStatus
+from echelon.schedulers.slurm_script import ARRAY_INDEX, OURS, render
+from echelon.schedulers.slurm_words import OUT_OF_REACH, REMEDIES
+from echelon.states import JobState, JobStatus
 
-__all__ = ("STARTS_HERE", "cancel", "fit", "pause", "query", "render", "submit", "summary")
+__all__ = ("ARRAY_INDEX", "STARTS_HERE", "cancel", "element_id", "fit", "pause", "query", "render", "submit", "summary")
 
 STARTS_HERE = False
 
-TOOLS = batch.Tools(
-    label="Slurm",
-    out_of_reach=(
-        "Unable to contact slurm controller", "Socket timed out", "Connection refused", "Connection timed out",
-        "Zero Bytes were transmitted", "Slurm backup controller in standby", "Resource temporarily unavailable",
-        "temporarily unable to accept job",
-    ),
-)  # fmt: skip
+TOOLS = batch.Tools(label="Slurm", out_of_reach=OUT_OF_REACH, remedies=REMEDIES)
 
 LEAKED = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "PMI_", "PMI2_", "PMIX_", "OMPI_COMM_WORLD_")
 KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT"})  # whom to talk to, and as whom
@@ -51,13 +47,7 @@ DEFAULTS = {
 
 def fit(wishes: Wishes, environ: Mapping[str, str]) -> Fit:
     """GPUs as asked for: what the nodes have is not known here."""
-    for name in wishes.get("slurm") or {}:
-        if name in OURS:
-            raise ConfigError(
-                f"sbatch's --{name} is set by echelon itself",
-                origin=wishes.origin("slurm"),
-                hint=OURS[name] or "echelon render shows what sbatch is given",
-            )
+    _check_native(wishes)
     found = {
         key: Found(value=environ[name], origin=f"{name}={environ[name]}")
         for name, key in DEFAULTS.items()
@@ -67,10 +57,34 @@ def fit(wishes: Wishes, environ: Mapping[str, str]) -> Fit:
     return Fit(gpus_per_node=gpus, found=found)
 
 
+def _check_native(wishes: Wishes) -> None:
+    native: Mapping[str, str] = wishes.get("slurm") or {}
+    for name in native:
+        if name in OURS:
+            raise ConfigError(
+                f"sbatch's --{name} is set by echelon itself",
+                origin=wishes.origin("slurm"),
+                hint=OURS[name] or "echelon render shows what sbatch is given",
+            )
+    if re.match(r"(.*,)?gpu\b", native.get("gres", "")):
+        raise ConfigError(
+            f"GPUs are asked for by sbatch's --gres={native['gres']}",
+            origin=wishes.origin("slurm"),
+            why="echelon must know of them, to start a rank for each",
+            hint="--gpus-per-node N, with --gpu-type and --gres where the site wants that",
+        )
+
+
 def summary(job: Job, native_id: str) -> str:
     number, cluster = number_and_cluster(native_id)
-    where = f" of {cluster}" if cluster else ""
-    return f"Slurm job {number}{where}" + (f" in {job.booking.partition}" if job.booking.partition else "")
+    if job.booking.array is not None:
+        number = f"{number.partition('_')[0]}_[{job.booking.array}]"
+    parts = (
+        f"Slurm job {number}",
+        cluster and f"of {cluster}",
+        job.booking.partition and f"in {job.booking.partition}",
+    )
+    return " ".join(filter(None, parts))
 
 
 def submit(run_dir: RunDir, environ: Mapping[str, str]) -> str:
@@ -87,15 +101,24 @@ def query(run_dirs: Sequence[RunDir]) -> list[JobStatus | None]:
     return batch.query(run_dirs, ask_about)
 
 
-def cancel(run_dir: RunDir) -> bool:
+def cancel(run_dir: RunDir, *, again: bool = False) -> bool:
     [now] = query([run_dir])
     if now is None or now.state.ended:
         return False
     number, cluster = number_and_cluster(run_dir.read_native_id())
-    answer = TOOLS.ask(tool_argv("scancel", cluster, number), reading_environ(os.environ))
+    gently = now.state is JobState.RUNNING and not again and _is_supervised(run_dir)
+    words = ("--batch", "--signal=TERM") if gently else ()
+    answer = TOOLS.ask(tool_argv("scancel", cluster, *words, number), reading_environ(os.environ))
     if answer.code != 0:
         raise TOOLS.refusal("Slurm did not cancel the job", answer)
     return True
+
+
+def _is_supervised(run_dir: RunDir) -> bool:
+    """A supervisor that lives is told alone, and gives the ranks their grace; of a TERM to all, srun kills them."""
+    from echelon.node.lease import is_held  # not for render: it must stay quick
+
+    return is_held(run_dir.lease)
 
 
 def ask_about(job_ids: Sequence[str]) -> dict[str, JobStatus]:
@@ -113,7 +136,7 @@ def ask_about(job_ids: Sequence[str]) -> dict[str, JobStatus]:
 
 
 def _queue(numbers: Sequence[str], cluster: str | None) -> dict[str, JobStatus]:
-    answer = TOOLS.ask(squeue_argv(numbers, cluster), reading_environ(os.environ))
+    answer = TOOLS.ask(squeue_argv(numbers, cluster, os.geteuid()), reading_environ(os.environ))
     if answer.code != 0 and UNKNOWN_JOB not in answer.words:
         raise TOOLS.refusal("squeue did not say how the job is", answer)
     return parse_squeue(answer.out)
@@ -122,11 +145,16 @@ def _queue(numbers: Sequence[str], cluster: str | None) -> dict[str, JobStatus]:
 def _ends(known: Mapping[str, JobStatus | None], cluster: str | None) -> dict[str, JobStatus]:
     """How those ended that are no longer in the queue: the books know, and for a few minutes the controller does."""
     over = {number: status for number, status in known.items() if status is None or status.state.ended}
-    told = _books(list(over), cluster) if over else {}
+    try:
+        told = _books(list(over), cluster) if over else {}
+    except SchedulerUnreachable:
+        if None in over.values():
+            raise  # the books may know it: that nobody could look is no proof that it is gone
+        told = {}
     for number, status in over.items():
         if status is not None:
             details = told.get(number) or parse_scontrol(_shown(number, cluster))
-            told[number] = replace(status, exit_code=details.exit_code if details else status.exit_code)
+            told[number] = with_exit_code(status, details.exit_code if details else None)
     return told
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from echelon.schedulers.slurm_words import EXIT_CODES, STATE_SENTENCES, STATES, reason_sentence
@@ -31,14 +32,21 @@ def number_and_cluster(job_id: str) -> tuple[str, str | None]:
     return match.group(1), match.group(2)
 
 
+def element_id(job_id: str, index: int) -> str:
+    """One job of an array: `123;far` has `123_4;far`."""
+    number, cluster = number_and_cluster(job_id)
+    return f"{number}_{index}" + (f";{cluster}" if cluster else "")
+
+
 def tool_argv(tool: str, cluster: str | None, *words: str) -> list[str]:
     return [tool, *([f"--clusters={cluster}"] if cluster else []), *words]
 
 
-def squeue_argv(numbers: Sequence[str], cluster: str | None) -> list[str]:
-    """Each element of an array on a line of its own, and jobs that ended a moment ago too."""
+def squeue_argv(numbers: Sequence[str], cluster: str | None, user: int) -> list[str]:
+    """Each element of an array on a line of its own, and jobs that ended a moment ago too. With the user named, the
+    controller need not send the jobs of all of them."""
     return tool_argv(
-        "squeue", cluster, "--noheader", "--array", "--states=all", f"--jobs={','.join(numbers)}",
+        "squeue", cluster, "--noheader", "--array", "--states=all", f"--users={user}", f"--jobs={','.join(numbers)}",
         f"--format={SQUEUE_FORMAT}",
     )  # fmt: skip
 
@@ -108,6 +116,14 @@ def status(word: str, *, reason: str = "", start: str = "", exit_code: int | Non
         exit_code=_exit_code(plain, exit_code),
         expected_start=parse_time(start) if waiting else None,
     )
+
+
+def with_exit_code(one: JobStatus, code: int | None) -> JobStatus:
+    """The queue tells that a job failed, and others with which code."""
+    if not code or one.state is JobState.SUCCEEDED or one.exit_code is not None:
+        return one
+    failed_itself = one.native in ("FAILED", "FAILED (NonZeroExitCode)")
+    return replace(one, exit_code=code, reason=f"it ended with exit code {code}" if failed_itself else one.reason)
 
 
 def _exit_code(word: str, code: int | None) -> int | None:

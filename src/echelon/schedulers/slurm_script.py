@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 
+from echelon.command import variable
 from echelon.errors import ConfigError
 from echelon.job import Job
 from echelon.run_dir import RunDir
 from echelon.schedulers.script import supervisor_of
 
+ARRAY_INDEX = "SLURM_ARRAY_TASK_ID"
 LONGEST_LEAD = 65535  # seconds; sbatch takes no more
 LONGEST_VALUE = 8000  # sbatch reads a directive into a buffer of 8192 bytes, and cuts off the rest
 
 OURS = {
-    "nodes": "--nodes", "ntasks": "--procs-per-node", "ntasks-per-node": "--procs-per-node",
-    "gpus-per-node": "--gpus-per-node", "cpus-per-task": "--cpus", "mem": "--mem", "time": "--time",
+    **dict.fromkeys(
+        ("ntasks", "ntasks-per-node", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket"), "--procs-per-node"
+    ),
+    **dict.fromkeys(
+        ("gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "tres-per-task"), "--gpus-per-node"
+    ),
+    "nodes": "--nodes", "cpus-per-task": "--cpus", "mem": "--mem", "time": "--time", "signal": "--notice",
     "partition": "--partition", "account": "--account", "qos": "--qos", "constraint": "--constraint",
     "reservation": "--reservation", "nodelist": "--nodelist", "exclude": "--exclude", "array": "--array",
     "dependency": "--dependency", "mail-user": "--mail", "mail-type": "--mail-type", "comment": "--comment",
-    "licenses": "--licenses", "job-name": "--name", "signal": "--notice",
-    "chdir": "", "error": "", "export": "", "export-file": "", "get-user-env": "", "help": "", "no-kill": "",
-    "no-requeue": "", "open-mode": "", "output": "", "parsable": "", "quiet": "", "requeue": "", "test-only": "",
-    "version": "", "wait": "", "wait-all-nodes": "", "wrap": "",
+    "licenses": "--licenses", "job-name": "--name",
+    **dict.fromkeys(
+        ("chdir", "error", "export", "export-file", "get-user-env", "help", "no-kill", "no-requeue", "open-mode",
+         "output", "parsable", "quiet", "requeue", "test-only", "version", "wait", "wait-all-nodes", "wrap"), ""
+    ),
 }  # fmt: skip
 """Options of sbatch that echelon sets itself, and our setting for each that has one."""
 
@@ -53,7 +62,7 @@ def directive(name: str, value: str | None = None) -> str:
 
 def quoted(value: str) -> str:
     """For sbatch, which is no shell: it takes a backslash for an escape between quotes of either kind."""
-    if value and all(letter.isalnum() or letter in "-_./,:@%=+[]" for letter in value):
+    if re.fullmatch(r"[A-Za-z0-9_./,:@%=+\[\]-]+", value):
         return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
@@ -126,5 +135,15 @@ def slurm_time(duration: timedelta) -> str:
 
 
 def file_pattern(path: str) -> str:
-    """A file name for sbatch, which fills in job ids where it sees a percent sign."""
-    return path.replace("%", "%%")
+    """A file name for Slurm, which fills in ids where it sees a percent sign, unless there is a backslash in it."""
+    index = variable(ARRAY_INDEX)
+    if "\\" not in path:
+        return path.replace("%", "%%").replace(index, "%a")
+    if index in path:
+        raise ConfigError(
+            "an array cannot have its runs in a folder with a backslash in its name",
+            origin=path.partition(index)[0],
+            why="Slurm then fills in no indices",
+            hint="ECHELON_RUNS=DIR puts runs elsewhere",
+        )
+    return path.replace("\\", "\\\\")

@@ -96,6 +96,9 @@ REASONS = {
     "MaxRequeue": "it was requeued as often as Slurm allows, and is held",
     "RaisedSignal": "a signal ended it",
     "NonZeroExitCode": "it ended with an exit code other than 0",
+    "JobLaunchFailure": "its script could not be started, or was killed at once; its folders must be on the nodes too",
+    "launch failed requeued held": "Slurm could not start its script, and holds it; scontrol release lets it try again",
+    "job requeued in held state": "requeued and held; scontrol release lets it go",
     "TimeLimit": "its time limit was reached",
     "OutOfMemory": "a node ran out of the memory it was given",
     "FedJobLock": "the clusters of the federation are agreeing who runs it",
@@ -116,9 +119,9 @@ _THINGS = (
 
 def reason_sentence(reason: str) -> str:
     """Slurm's reason as a sentence; one that is new to us is shown as it is."""
-    word, _, rest = reason.partition(",")
+    word = re.split("[,:]", reason, maxsplit=1)[0]
     if word in REASONS:
-        more = rest.replace("_", " ").strip()
+        more = reason.removeprefix(word).lstrip(",:").replace("_", " ").strip()
         return f"{REASONS[word]} ({more})" if more else REASONS[word]
     match = _LIMIT.fullmatch(word)
     if match is None:
@@ -127,3 +130,27 @@ def reason_sentence(reason: str) -> str:
     if thing is None:
         return reason
     return f"the limit of {_OF.get(match.group(1), 'its account or QOS')} on {thing} is reached ({word})"
+
+
+OUT_OF_REACH = (
+    "Unable to contact slurm controller", "Socket timed out", "Connection refused", "Connection timed out",
+    "Zero Bytes were transmitted", "Slurm backup controller in standby", "Resource temporarily unavailable",
+    "temporarily unable to accept job",
+)  # fmt: skip
+"""What the tools say when the controller does not answer."""
+
+REMEDIES = {
+    "configuration source": "--on local runs on this machine; SLURM_CONF=FILE names the cluster's configuration",
+    "partition specified": "sinfo lists the partitions; -p NAME chooses one",
+    "Invalid partition": "sinfo lists the partitions; -p NAME chooses one",
+    "Invalid account": "--account NAME; sacctmgr show associations user=$USER lists yours",
+    "Invalid qos": "--qos NAME; sacctmgr show qos lists them",
+    "Invalid generic resource": "sinfo -o '%P %D %G' shows what there is; --cpu asks for no GPUs, --gres otherwise",
+    "node configuration is not available": "sinfo -o '%P %D %c %m %G' shows what there is; --cpu asks for no GPUs",
+    "More processors requested": "sinfo -o '%P %D %c' shows what there is; fewer --cpus",
+    "Memory specification": "sinfo -o '%P %D %m' shows what there is; less --mem",
+    "time limit": "sinfo -o '%P %l' shows the limits; a shorter --time, with --requeues to go on",
+    "unrecognized option": "sbatch --help lists what --slurm can pass on",
+    "Invalid job array": "scontrol show config | grep MaxArraySize",
+}
+"""What to try after a refusal, by words that are in it."""

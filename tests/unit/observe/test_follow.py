@@ -1,9 +1,16 @@
 """Events as they are told to the person who watches."""
 
+import time
+
 import pytest
 
-from echelon.events import Event, Kind
-from echelon.observe.follow import sentence_of
+from echelon.events import Event, Kind, append_event
+from echelon.job import Job, Script, ScriptKind
+from echelon.observe import follow as following
+from echelon.observe.follow import Follower, Pace, expected_sentence, follow, queue_sentence, sentence_of
+from echelon.observe.status import RunStatus
+from echelon.run_dir import RunDir
+from echelon.states import JobState
 
 
 def sentence(kind, attempt=0, **fields):
@@ -42,3 +49,173 @@ def test_these_are_not_worth_a_line(kind):
 @pytest.mark.parametrize("kind", Kind)
 def test_an_event_without_its_fields_is_no_crash(kind):
     sentence(kind)
+
+
+# Waiting in a queue
+
+
+def status(state, **fields):
+    return RunStatus(run_id="x", path="/x", state=state, **fields)
+
+
+NOON = time.mktime((2026, 1, 15, 12, 0, 0, 0, 0, -1))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "sentence"),
+    [
+        (3600, "expected to start at 13:00"),
+        (90, "expected to start at 12:01"),
+        (20 * 3600, "expected to start on Fri 16 Jan at 08:00"),
+        (-60, ""),
+        (365 * 86400, ""),
+    ],
+)
+def test_an_expected_start_is_told_to_the_minute(seconds, sentence):
+    assert expected_sentence(NOON + seconds, NOON) == sentence
+
+
+def test_a_start_that_is_not_known_is_not_told():
+    assert expected_sentence(None, NOON) == ""
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        (status(JobState.QUEUED), "queued"),
+        (status(JobState.QUEUED, reason="nodes are busy"), "queued: nodes are busy"),
+        (
+            status(JobState.REQUEUED, reason="wait", expected_start=NOON + 3600),
+            "requeued: wait; expected to start at 13:00",
+        ),
+        (status(JobState.RUNNING, reason="x"), ""),
+        (status(JobState.FAILED, reason="x"), ""),
+    ],
+)
+def test_only_a_run_that_waits_is_told_to_wait(told, sentence):
+    assert queue_sentence(told, NOON) == sentence
+
+
+def waiting(minutes=None, reason="busy"):
+    return status(JobState.QUEUED, reason=reason, expected_start=None if minutes is None else NOON + 60 * minutes)
+
+
+@pytest.mark.parametrize(
+    ("told", "now", "news"),
+    [
+        (None, waiting(), True),
+        (None, status(JobState.RUNNING), False),
+        (waiting(), waiting(), False),
+        (waiting(), waiting(reason="other"), True),
+        (waiting(), waiting(60), True),
+        (waiting(60), waiting(), True),
+        (waiting(60), waiting(61), False),
+        (waiting(60), waiting(65), False),
+        (waiting(60), waiting(67), True),
+        (waiting(60), waiting(30), True),
+        (waiting(600), waiting(640), False),
+        (waiting(2), waiting(4), True),
+        (waiting(60), status(JobState.RUNNING), True),
+        (status(JobState.RUNNING), status(JobState.STARTING), False),
+        (status(JobState.RUNNING), status(JobState.REQUEUED, reason="busy"), True),
+    ],
+)
+def test_what_is_worth_saying_again(told, now, news):
+    assert following.is_news(told, now, NOON) is news
+
+
+# Following
+
+
+class Scheduler:
+    """Asked as often as one likes."""
+
+    STARTS_HERE = False
+
+    def __init__(self):
+        self.asked = []
+
+    def pause(self, seconds):
+        self.asked.append(seconds)
+        return 0.0
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    run = RunDir(tmp_path / "gpt-20260115-101500-7f3a")
+    run.create()
+    run.write_description(Job(name="gpt", script=Script(kind=ScriptKind.FILE, target="t.py"), cwd="/", python="py"), {})
+    return run
+
+
+@pytest.fixture
+def heard():
+    return []
+
+
+@pytest.fixture
+def follower(run_dir, heard):
+    return Follower(run_dir, attempt=0, write=lambda _: None, say=heard.append)
+
+
+def test_why_a_run_waits_is_said_once_and_again_when_it_changes(follower, heard):
+    for reason in ("Resources", "Resources", "Priority", "Priority"):
+        follower.hear(status(JobState.QUEUED, reason=reason), 0)
+    follower.hear(status(JobState.RUNNING), 0)
+    follower.hear(status(JobState.REQUEUED, reason="Priority"), 0)
+    follower.hear(status(JobState.CANCELLED), 60)
+    assert heard == [
+        "queued: Resources", "queued: Priority", "it has its nodes, and starts", "requeued: Priority",
+    ]  # fmt: skip
+
+
+def test_an_end_that_the_run_tells_of_is_believed_at_once(follower):
+    follower.hear(status(JobState.FAILED, ended=1.0), 60)
+    assert follower.end is not None
+
+
+def test_an_end_that_only_the_scheduler_tells_of_is_given_time_to_be_explained(follower, run_dir):
+    follower.hear(status(JobState.FAILED), 60)
+    assert follower.end is None
+    append_event(run_dir.events, Kind.FINISHED, 0, outcome="succeeded", exit_code=0)
+    assert follower.show_news()
+    follower.hear(status(JobState.SUCCEEDED, ended=1.0), 60)
+    assert follower.end.state is JobState.SUCCEEDED
+
+
+def test_an_end_that_nobody_explains_is_believed_in_the_end(follower):
+    follower.hear(status(JobState.LOST), 60)
+    follower.hear(status(JobState.LOST), 0)
+    assert follower.end is not None
+
+
+def test_several_runs_are_followed_to_their_ends_with_one_question_for_all(tmp_path, monkeypatch, heard):
+    questions = []
+
+    def statuses(run_dirs):
+        questions.append(len(run_dirs))
+        ended = len(questions) > 2
+        return [
+            RunStatus(run_id=run.run_id, path="", state=JobState.FAILED if ended else JobState.RUNNING, ended=1.0)
+            for run in run_dirs
+        ]
+
+    monkeypatch.setattr(following, "statuses", statuses)
+    monkeypatch.setattr(following, "SHARED_POLL_SECONDS", 0.0)
+    followers = [Follower(RunDir(tmp_path / name), attempt=0, write=lambda _: None, say=heard.append) for name in "abc"]
+    assert list(follow(followers, Scheduler())) == followers
+    assert questions == [3, 3, 3]
+
+
+def test_the_pauses_are_the_schedulers_own_and_begin_anew_with_a_change(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(following.time, "monotonic", lambda: clock[0])
+    scheduler = Scheduler()
+    pace = Pace(scheduler)
+    for seconds in (1, 4, 20, 500):
+        clock[0] = 100.0 + seconds
+        assert pace.is_due()
+    pace.start_anew()
+    clock[0] += 1
+    assert pace.is_due()
+    assert scheduler.asked == [0, 1, 4, 20, 500, 10], "never again as often as in the first moments"

@@ -1,5 +1,7 @@
 """A run's story, told from its events."""
 
+import time
+
 import pytest
 
 from echelon.events import Event, Kind
@@ -111,6 +113,40 @@ def test_a_directory_without_a_living_supervisor_is_lost(run_dir):
     run_dir.events.write_text(f"{SUBMITTED.line()}\n{STARTED.line()}\n")
     run_dir.native_id.write_text("4194305 1\n")
     assert status_of(run_dir).state is JobState.LOST
+
+
+def test_a_run_that_is_just_being_submitted_is_not_lost(run_dir):
+    run_dir.events.write_text(f"{event(Kind.SUBMITTED, time=time.time()).line()}\n")
+    run_dir.native_id.write_text(" " * 63 + "\n")
+    status = status_of(run_dir)
+    assert (status.state, status.reason) == (JobState.QUEUED, "being submitted")
+
+
+@pytest.mark.parametrize("text", [f"{SUBMITTED.line()}\n", ""])
+def test_a_run_that_was_never_handed_over_is_lost(run_dir, text):
+    run_dir.events.write_text(text)
+    assert status_of(run_dir).state is JobState.LOST
+
+
+def on_slurm(run_dir):
+    job = Job(name="gpt", script=Script(kind=ScriptKind.FILE, target="t.py"), cwd="/", python="py", scheduler="slurm")
+    run_dir.write_description(job, {})
+    run_dir.native_id.write_text("7\n")
+
+
+def test_a_scheduler_is_not_asked_about_runs_that_tell_of_their_own_end(run_dir, monkeypatch):
+    on_slurm(run_dir)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    run_dir.events.write_text("".join(f"{one.line()}\n" for one in (SUBMITTED, STARTED, FINISHED)))
+    assert status_of(run_dir).state is JobState.SUCCEEDED
+
+
+def test_a_scheduler_that_cannot_be_asked_costs_nobody_the_list(run_dir, monkeypatch):
+    on_slurm(run_dir)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    run_dir.events.write_text("".join(f"{one.line()}\n" for one in (SUBMITTED, STARTED, RUNNING)))
+    status = status_of(run_dir)
+    assert (status.state, status.reason) == (JobState.RUNNING, "as last heard; cannot run squeue")
 
 
 @pytest.mark.parametrize(("text", "verdict"), [('{"sentence": "x"}', {"sentence": "x"}), ("[]", None), ("{", None)])

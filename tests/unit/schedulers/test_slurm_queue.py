@@ -57,11 +57,11 @@ def test_an_id_is_a_number_and_perhaps_a_cluster(text, parts):
 
 
 def test_one_question_is_asked_about_all_jobs():
-    assert "--jobs=1,2_3" in squeue_argv(["1", "2_3"], None)
+    assert "--jobs=1,2_3" in squeue_argv(["1", "2_3"], None, 5001)
     assert "--jobs=1,2_3" in sacct_argv(["1", "2_3"], None)
 
 
-@pytest.mark.parametrize("argv", [squeue_argv(["1"], "far"), sacct_argv(["1"], "far"), scontrol_argv("1", "far")])
+@pytest.mark.parametrize("argv", [squeue_argv(["1"], "far", 0), sacct_argv(["1"], "far"), scontrol_argv("1", "far")])
 def test_a_job_of_another_cluster_is_asked_about_there(argv):
     assert argv[1] == "--clusters=far"
 
@@ -69,26 +69,49 @@ def test_a_job_of_another_cluster_is_asked_about_there(argv):
 # Answers
 
 
-@pytest.mark.parametrize("version", ["22.05"])
-def test_squeue_is_read(version):
-    found = parse_squeue(recorded(f"squeue-{version}.txt"))
-    assert {number: one.state for number, one in found.items()} == {
-        "989159": JobState.FAILED,
+def states(found):
+    return {number: one.state for number, one in found.items()}
+
+
+def test_squeue_is_read():
+    found = parse_squeue(recorded("squeue-22.05.txt"))
+    assert states(found) == {
+        "1003": JobState.CANCELLED,
+        "1006": JobState.CANCELLED,
+        "1001": JobState.SUCCEEDED,
+        "1002": JobState.FAILED,
+        "1007": JobState.FAILED,
         "989158": JobState.QUEUED,
         "989160_1": JobState.QUEUED,
         "989160_2": JobState.QUEUED,
         "989161": JobState.QUEUED,
-        "989157": JobState.RUNNING,
         "989160_0": JobState.RUNNING,
-        "989170": JobState.CANCELLED,
-        "989171": JobState.QUEUED,
+        "1008": JobState.RUNNING,
     }
     assert found["989158"].native == "PENDING (Resources)"
     assert found["989158"].reason == "waiting for nodes to become free"
     assert found["989158"].expected_start == datetime(2027, 11, 16, 3, 13, 57).timestamp()
     assert found["989161"].expected_start is None
-    assert found["989157"] == JobStatus(state=JobState.RUNNING, native="RUNNING")
-    assert found["989171"].reason.endswith("(UnavailableNodes:n2)")
+    assert found["1008"] == JobStatus(state=JobState.RUNNING, native="RUNNING")
+
+
+def test_squeue_of_a_later_version_is_read_alike():
+    found = parse_squeue(recorded("squeue-24.11.txt"))
+    assert states(found) == {
+        "9562": JobState.CANCELLED,
+        "9560": JobState.SUCCEEDED,
+        "9561": JobState.FAILED,
+        "9565": JobState.FAILED,
+        "9566": JobState.QUEUED,
+        "9569": JobState.QUEUED,
+        "9563_1": JobState.QUEUED,
+        "9563_2": JobState.QUEUED,
+        "9567": JobState.QUEUED,
+        "9564": JobState.QUEUED,
+        "9563_0": JobState.RUNNING,
+    }
+    assert found["9565"].reason == "a signal ended it (53(Real-time signal 19))"
+    assert "never start" in found["9567"].reason
 
 
 def test_lines_that_are_no_job_are_passed_over():
@@ -111,18 +134,37 @@ def test_a_reason_may_hold_anything(reason):
 def test_sacct_is_read():
     found = parse_sacct(recorded("sacct-22.05.txt"))
     assert {number: (one.state, one.native, one.exit_code) for number, one in found.items()} == {
-        "101": (JobState.SUCCEEDED, "COMPLETED", 0),
-        "102": (JobState.FAILED, "FAILED", 3),
-        "103": (JobState.CANCELLED, "CANCELLED", 143),
-        "104": (JobState.FAILED, "TIMEOUT", 124),
-        "105_1": (JobState.FAILED, "OUT_OF_MEMORY", 137),
-        "106": (JobState.FAILED, "NODE_FAIL", None),
-        "107": (JobState.RUNNING, "RUNNING", None),
+        "1001": (JobState.SUCCEEDED, "COMPLETED", 0),
+        "1002": (JobState.FAILED, "FAILED", 3),
+        "1003": (JobState.CANCELLED, "CANCELLED", 143),
+        "1005": (JobState.RUNNING, "RUNNING", None),
+        "1006": (JobState.CANCELLED, "CANCELLED", 143),
+        "1007": (JobState.FAILED, "FAILED", 181),
+        "1008": (JobState.RUNNING, "RUNNING", None),
+        "1004_0": (JobState.FAILED, "FAILED", 137),
+        "1004_1": (JobState.FAILED, "FAILED", 137),
+        "1004_2": (JobState.FAILED, "FAILED", 137),
     }
 
 
-def test_scontrol_is_read():
-    assert parse_scontrol(recorded("scontrol-show-job-22.05.txt")) == JobStatus(
+@pytest.mark.parametrize(
+    ("line", "state", "code"),
+    [
+        ("7|OUT_OF_MEMORY|0:125", JobState.FAILED, 137),
+        ("7|TIMEOUT|0:0", JobState.FAILED, 124),
+        ("7|NODE_FAIL|0:0", JobState.FAILED, None),
+        ("7|PREEMPTED|0:0", JobState.FAILED, None),
+        ("7|CANCELLED+|0:15", JobState.CANCELLED, 143),
+    ],
+)
+def test_no_failure_has_the_exit_code_of_a_success(line, state, code):
+    told = parse_sacct(line)["7"]
+    assert (told.state, told.exit_code) == (state, code)
+
+
+@pytest.mark.parametrize("version", ["22.05", "24.11"])
+def test_scontrol_is_read(version):
+    assert parse_scontrol(recorded(f"scontrol-show-job-{version}.txt")) == JobStatus(
         state=JobState.FAILED,
         native="FAILED (NonZeroExitCode)",
         reason="it ended with an exit code other than 0",

@@ -1,5 +1,6 @@
 """The job script of `--on slurm`: files to be read in diffs, and values that try to break out of their line."""
 
+import os
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -8,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from echelon.arrays import any_element
 from echelon.errors import ConfigError
 from echelon.job import Booking, Job, Policies, Resources, Script, ScriptKind
 from echelon.run_dir import RunDir
-from echelon.schedulers.slurm_script import OURS, directive, directives, quoted, render, slurm_time
+from echelon.schedulers.slurm_script import ARRAY_INDEX, OURS, directive, directives, quoted, render, slurm_time
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 RUN = RunDir(Path("/home/ada/gpt/runs/gpt-20260115-101500-7f3a"))
@@ -50,6 +52,7 @@ NASTY = replace(
     env={"GREETING": "hello, 'world' \"$HOME\"\nsecond line"},
     booking=Booking(comment="a \"b\" 'c' \\d $(e) `f` #g ; h", native={"container-env": "A,B C"}),
 )
+ARRAY = replace(PLAIN, booking=Booking(array="0-9%2"))
 NASTY_RUN = RunDir(Path("/home/ada/it's 100% $HOME/gpt-20260115-101500-7f3a"))
 
 
@@ -60,6 +63,7 @@ NASTY_RUN = RunDir(Path("/home/ada/it's 100% $HOME/gpt-20260115-101500-7f3a"))
         (EVERYTHING, RUN, "slurm-everything.sh"),
         (GRES, RUN, "slurm-gres.sh"),
         (NASTY, NASTY_RUN, "slurm-nasty.sh"),
+        (ARRAY, any_element(NASTY_RUN.path, ARRAY_INDEX), "slurm-array.sh"),
     ],
 )
 def test_the_script_is_the_golden_one(job, run_dir, name):
@@ -98,7 +102,7 @@ def as_sbatch_reads(line):
     return [*words, "".join(word)] if started else words
 
 
-one_line = st.text(st.characters(codec=None)).filter(lambda text: not any(ord(c) < 32 or ord(c) == 127 for c in text))
+one_line = st.binary().map(os.fsdecode).filter(lambda text: not any(ord(c) < 32 or ord(c) == 127 for c in text))
 nasty = st.text(" \"'\\#$`;%:=,-a", min_size=1)
 
 
@@ -183,6 +187,16 @@ def test_time_is_written_as_slurm_reads_it(duration, text):
 
 def test_a_percent_sign_in_a_path_stays_one():
     assert asked(PLAIN, RunDir(Path("/a%j/b")))["output"] == "/a%%j/b/job.out"
+
+
+def test_a_backslash_in_a_path_stays_one_and_leaves_percent_signs_alone():
+    assert asked(PLAIN, RunDir(Path("/a\\b %j")))["output"] == "/a\\\\b %j/job.out"
+
+
+def test_an_array_cannot_live_behind_a_backslash():
+    with pytest.raises(ConfigError, match="backslash") as caught:
+        render(ARRAY, any_element(Path("/a\\b/gpt"), ARRAY_INDEX))
+    assert caught.value.origin == "/a\\b/gpt-"
 
 
 def test_no_gpu_means_no_word_about_gpus():

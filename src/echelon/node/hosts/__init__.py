@@ -69,6 +69,9 @@ class Hosts(Protocol):
     def tend(self) -> None:
         """Called now and then: what was to end and has not is ended for good."""
 
+    def close(self) -> None:
+        """After the last one was ended: returns when nothing of ours is left here."""
+
     def ask(self) -> Question | None:
         """Asks the scheduler how this attempt stands; None where there is nobody to ask."""
 

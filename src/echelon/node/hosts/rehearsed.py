@@ -80,6 +80,9 @@ class Rehearsed:
     def tend(self) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
     def ask(self) -> Question | None:
         return None
 

@@ -110,6 +110,11 @@ class SlurmHosts:
                 process.kill()  # its step ends with it, on a host that can still be reached
         self._leaving = [entry for entry in self._leaving if entry[0].poll() is None]
 
+    def close(self) -> None:
+        while self._leaving:
+            self.tend()
+            time.sleep(0.02)
+
     def ask(self) -> Question | None:
         return JobQuestion(self._id, self._restarts, self._environ)
 

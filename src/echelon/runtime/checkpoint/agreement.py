@@ -1,0 +1,112 @@
+"""How ranks come to one decision at one step without stopping for it.
+
+Every so many steps each rank throws its word into an all_reduce and looks at the result of the one before, which has
+long arrived. All ranks do so at the same steps, so all see the same result at the same step. How many steps lie
+between is agreed in the same way, from the duration of a step, so that rounds are about INTERVAL seconds apart.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from echelon.errors import EnvironmentProblem
+
+INTERVAL_SECONDS = 0.5
+MOST_STEPS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word:
+    """What a rank has to say, or all of them together: any of them, or the longest."""
+
+    stop: bool = False
+    busy: bool = False
+    due: bool = False
+    seconds: float = 0.0
+    """Duration of a step."""
+    round: int = 0
+
+
+def steps_between(seconds: float) -> int:
+    """How many steps there are from one round to the next."""
+    if not seconds > 0:
+        return 1
+    return max(1, min(MOST_STEPS, int(min(INTERVAL_SECONDS / seconds, float(MOST_STEPS)))))
+
+
+class Agreement:
+    def __init__(self, group: Any, *, alone: bool) -> None:
+        """`group` is a process group of its own: the script's collectives must not get between."""
+        self._group = group
+        self._alone = alone
+        self._pending: tuple[Any, Any] | None = None
+        self._sent_at, self._sent_step = 0.0, 0
+        self.next_step = 0
+        """When the next round is: the same on all ranks."""
+        self.sent = 0
+        """Rounds begun: what a rank says later counts from the round of this number on."""
+
+    def begin(self, step: int) -> None:
+        """Steps are counted from here, which may lie before the last one."""
+        self._sent_at, self._sent_step = time.perf_counter(), step
+        self.next_step = step + 1
+
+    def round(self, step: int, mine: Word) -> Word | None:
+        """The ranks' joint word of the round before. To be called at `next_step`, on all ranks."""
+        joint = self._heard()
+        now = time.perf_counter()
+        self._send(mine, (now - self._sent_at) / max(1, step - self._sent_step) if self.sent else 0.0)
+        self._sent_at, self._sent_step = now, step
+        self.next_step = step + (steps_between(joint.seconds) if joint is not None else 1)
+        return joint
+
+    def now(self, busy: bool) -> bool:
+        """Is any rank busy at this very moment? Waits for all of them."""
+        if self._alone:
+            return busy
+        flag = _tensor([float(busy)])
+        _all_reduce(flag, self._group).wait()
+        return bool(flag[0] > 0)
+
+    def _send(self, word: Word, seconds: float) -> None:
+        numbers = _tensor([float(word.stop), float(word.busy), float(word.due), seconds])
+        self._pending = (numbers, None if self._alone else _all_reduce(numbers, self._group))
+        self.sent += 1
+
+    def _heard(self) -> Word | None:
+        if self._pending is None:
+            return None
+        numbers, work = self._pending
+        self._pending = None
+        if work is not None:
+            _wait(work)
+        stop, busy, due, seconds = numbers.tolist()
+        return Word(stop=stop > 0, busy=busy > 0, due=due > 0, seconds=seconds, round=self.sent - 1)
+
+
+def _tensor(numbers: list[float]) -> Any:
+    import torch
+
+    return torch.tensor(numbers, dtype=torch.float64, device="cpu")
+
+
+def _all_reduce(tensor: Any, group: Any) -> Any:
+    """Straight from the group: dist.all_reduce does the same and takes five times as long to get there."""
+    import torch.distributed as dist
+
+    options = dist.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp.MAX
+    return group.allreduce([tensor], options)
+
+
+def _wait(work: Any) -> None:
+    try:
+        work.wait()
+    except RuntimeError as error:
+        raise EnvironmentProblem(
+            "another rank has gone",
+            origin="echelon.Checkpoint, where the ranks agree on when to save and stop",
+            why=f"Connection closed by peer: {str(error).partition(chr(10))[0]}",
+        ) from error
