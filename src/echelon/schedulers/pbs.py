@@ -98,7 +98,7 @@ def ask_about(job_ids: Sequence[str]) -> dict[str, JobStatus]:
     raise TOOLS.refusal("qstat did not say how the job is", answer)
 
 
-def cancel(run_dir: RunDir) -> bool:
+def cancel(run_dir: RunDir, *, again: bool = False) -> bool:  # noqa: ARG001  PBS kills what outlives TERM
     [now] = query([run_dir])
     if now is None or now.state.ended:
         return False
