@@ -149,6 +149,7 @@ def test_the_verdict_names_the_rank_that_failed(echelon, pbs, cluster):
     assert "n2" in result.stderr
     assert "ValueError: rank 3 is unhappy" in result.stderr
     nothing_runs(cluster)
+    wait_for(lambda: not pbs.unfinished(), "the job to end")
     assert pbs.jobs["0.ctl"].exit_status == 1
 
 
@@ -247,6 +248,7 @@ def test_the_notice_comes_by_the_clock_and_a_successor_goes_on(echelon, pbs, clu
     assert run.rank_log(1, attempt=1) == "attempt 1 b'a\\nb'\n"
     assert run.events("notice")[0]["attempt"] == 0
     assert pbs.jobs["1.ctl"].request.attributes["depend"] == "afterany:0.ctl"
+    wait_for(lambda: not pbs.unfinished(), "the last job to end")
     assert [job.exit_status for job in pbs.jobs.values()] == [75, 0]
     nothing_runs(cluster)
 
@@ -289,6 +291,7 @@ def test_what_can_never_run_says_so_and_refusals_say_what_to_try(echelon, pbs):
     assert reason == "it can never run as it is: not enough ncpus"
     assert echelon("cancel", run.id).returncode == 0
     assert run.status()["state"] == "CANCELLED"
+    assert not (run.path / "environment.sealed").exists()
     queue, resource = echelon("submit", "-p", "nowhere", STEPS), echelon("submit", "--pbs", "storage=gdata/ab12", STEPS)
     assert (queue.returncode, resource.returncode) == (4, 4)
     assert "qstat -Q" in queue.stderr

@@ -23,7 +23,7 @@ from echelon.schedulers.pbs_queue import (
 )
 from echelon.schedulers.pbs_script import render
 from echelon.sealed import KEY_VARIABLE, seal
-from echelon.states import JobStatus
+from echelon.states import JobState, JobStatus
 
 __all__ = ("STARTS_HERE", "cancel", "fit", "pause", "query", "render", "submit", "summary")
 
@@ -107,4 +107,6 @@ def cancel(run_dir: RunDir, *, again: bool = False) -> bool:  # noqa: ARG001  PB
         return False
     if answer.code != 0:
         raise TOOLS.refusal("PBS did not delete the job", answer)
+    if now.state is JobState.QUEUED:  # otherwise the supervisor sees to it
+        run_dir.sealed.unlink(missing_ok=True)
     return True
