@@ -19,5 +19,5 @@ try:
 finally:
     shutil.rmtree(folder)
 print(f"\nRanks killed with SIGKILL while they save: {told['kills']} times, over {told['steps']} committed steps")
-print(f"  {told['inside_a_save']} left a save unfinished; {told['unsaid']} came between the commit and its acknowledgement")
+print(f"  {told['inside_a_save']} left a save unfinished; {told['unsaid']} came between a commit and its word")
 print("  every checkpoint was whole, and no acknowledged one was lost")
