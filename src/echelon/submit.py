@@ -35,8 +35,6 @@ def start(job: Job, origins: Mapping[str, str], secrets: Mapping[str, str], runs
     made: list[RunDir] = []
     try:
         _fill(members, origins, made)
-        if job.snapshot:
-            run_dirs[0].write(run_dirs[0].code, pack(job, runs))
         _launch(job, _script_home(job, base), run_dirs, secrets)
     except BaseException:
         if not any(run_dir.read_native_id() for run_dir in run_dirs):
@@ -69,6 +67,8 @@ def _fill(members: Sequence[tuple[RunDir, Job]], origins: Mapping[str, str], mad
         run_dir.write_description(job, {"run_id": run_dir.run_id, **facts})
         if run_dir is first:
             run_dir.write(run_dir.node_side, node_side())
+            if job.snapshot:
+                run_dir.write(run_dir.code, pack(job, run_dir.path.parent))
         else:
             run_dir.node_side.hardlink_to(first.node_side)  # one file, however long the array
 

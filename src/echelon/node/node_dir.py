@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 import struct
 import tempfile
@@ -11,6 +13,8 @@ from typing import Any
 
 from echelon.node.messages import ErrorRecord
 
+PREFIX = "echelon-"
+LOCK = "lock"
 PROGRESS = struct.Struct("<qq")  # step and committed step, -1 for none yet
 NOTHING_YET = PROGRESS.pack(-1, -1)
 
@@ -21,7 +25,15 @@ class NodeDir:
 
     @classmethod
     def create(cls, run_id: str) -> NodeDir:
-        return cls(Path(tempfile.mkdtemp(prefix=f"echelon-{run_id}-")))
+        return cls.claimed(Path(tempfile.mkdtemp(prefix=f"{PREFIX}{run_id}-")))
+
+    @classmethod
+    def claimed(cls, path: Path) -> NodeDir:
+        """This process's, and locked for as long as it lives. What killed ones left behind beside it is removed."""
+        fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        remove_abandoned(path.parent)
+        return cls(path)
 
     @property
     def notice(self) -> Path:
@@ -62,6 +74,24 @@ class NodeDir:
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Folders of ours whose agents are gone: a scheduler that kills a whole job at once leaves nobody to tidy up."""
+    for path in folder.glob(f"{PREFIX}*"):
+        try:
+            if path.is_symlink() or path.stat().st_uid != os.geteuid():
+                continue
+            fd = os.open(path / LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue  # not one of ours, or gone by now
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            pass  # somebody lives here
+        finally:
+            os.close(fd)
 
 
 def parse_error(data: dict[str, Any]) -> ErrorRecord:
