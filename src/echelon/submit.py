@@ -35,8 +35,6 @@ def start(job: Job, origins: Mapping[str, str], secrets: Mapping[str, str], runs
     made: list[RunDir] = []
     try:
         _fill(members, origins, made)
-        if job.snapshot:
-            run_dirs[0].write(run_dirs[0].code, pack(job, runs))
         _launch(job, _script_home(job, base), run_dirs, secrets)
     except BaseException:
         if not any(run_dir.read_native_id() for run_dir in run_dirs):

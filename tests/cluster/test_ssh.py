@@ -229,11 +229,16 @@ def test_nothing_runs_on_of_a_start_that_was_cut_short(cluster, echelon):
     (run.path / "token").unlink()
 
 
-def test_a_killed_agent_leaves_nothing_and_is_replaced(cluster, echelon):
+@pytest.mark.parametrize("starter_too", [False, True])
+def test_a_killed_agent_leaves_nothing_and_is_replaced(cluster, echelon, starter_too):
+    """With its starter goes the last one who could tidy up; the next agent does."""
     run = echelon.submit(*two_by_two("--restarts", "1"), STEPS, "--steps", "30", "--seconds", "0.05")
     wait_for_steps(run, 3)
     (agent,) = agents_on(cluster, "h2")
-    os.kill(agent.pid, signal.SIGKILL)
+    starters = [p for p in cluster.leftovers()["h2"] if " warm " in p.command]
+    os.kill(agent.pid, signal.SIGSTOP)  # or it would replace its starter
+    for process in (*(starters if starter_too else ()), agent):
+        os.kill(process.pid, signal.SIGKILL)
     assert run.wait()["outcome"] == "succeeded"
     assert [event["fault"] for event in run.events("fault")] == ["h2 was lost: its agent died"]
 

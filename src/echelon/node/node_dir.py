@@ -25,12 +25,15 @@ class NodeDir:
 
     @classmethod
     def create(cls, run_id: str) -> NodeDir:
-        """Made for this process, and locked for as long as it lives. What killed ones left behind is removed."""
-        remove_abandoned(Path(tempfile.gettempdir()))
-        node_dir = cls(Path(tempfile.mkdtemp(prefix=f"{PREFIX}{run_id}-")))
-        fd = os.open(node_dir.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return cls.claimed(Path(tempfile.mkdtemp(prefix=f"{PREFIX}{run_id}-")))
+
+    @classmethod
+    def claimed(cls, path: Path) -> NodeDir:
+        """This process's, and locked for as long as it lives. What killed ones left behind beside it is removed."""
+        fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX)
-        return node_dir
+        remove_abandoned(path.parent)
+        return cls(path)
 
     @property
     def notice(self) -> Path:

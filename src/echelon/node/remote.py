@@ -69,7 +69,7 @@ def _post(brief: Brief, folder: Path, channel: Channel) -> Post:
         job=job,
         node=brief.node,
         host=brief.host,
-        node_dir=NodeDir(folder),
+        node_dir=NodeDir.claimed(folder),
         attempt=(real if brief.shared else own).attempt(brief.attempt),
         environ=node_environ({**os.environ, **brief.environ}, job),
         run_path=own.path,

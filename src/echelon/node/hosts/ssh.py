@@ -42,7 +42,8 @@ class SshHosts:
         self._run_dir = run_dir
         self._attempt = run_dir.attempts()[-1].number
         self._environ = environ
-        self._variables = carried(environ, job.secret_env)
+        self._carried = carried(environ, job.secret_env)
+        self._digest = hashlib.sha256(run_dir.token.read_bytes()).hexdigest()
         self._connections: dict[int, Connection] = {}
         """All of the attempt, by the pid of their ssh."""
         self._ready: dict[str, Connection] = {}
@@ -59,10 +60,10 @@ class SshHosts:
             "run_id": self._run_dir.run_id,
             "run": str(self._run_dir.path),
             "token": str(self._run_dir.token),
-            "digest": hashlib.sha256(self._run_dir.token.read_bytes()).hexdigest(),
+            "digest": self._digest,
             "cwd": job.cwd,
             "script": script_of(job),
-            "pythonpath": {**self._variables, **job.env}.get("PYTHONPATH", ""),
+            "pythonpath": {**self._carried, **job.env}.get("PYTHONPATH", ""),
             "patience": job.policies.join_timeout.total_seconds() + 30.0,
         }
         argv = ssh_argv(host, job.python, job.policies.heartbeat.total_seconds())
@@ -159,7 +160,7 @@ class SshHosts:
             node=[other.name for other in self.all].index(host),
             host=host,
             peers=tuple(filter(None, (*(self._addresses.get(name) for name in names), *names))),
-            environ=self._variables,
+            environ=self._carried,
         )
         return dict(encode(brief))
 
