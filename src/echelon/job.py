@@ -113,6 +113,10 @@ class Job:
     ports: str | None = None
     interface: str | None = None
     """The network that the nodes meet on, where it is not to be found by routes."""
+    hosts: tuple[str, ...] = ()
+    """By name, spares last, where no scheduler chooses them."""
+    snapshot: bool = False
+    """The working directory is sent along as it was when the run was started."""
 
     @property
     def warm(self) -> bool:

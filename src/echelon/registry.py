@@ -13,6 +13,7 @@ FAMILIES = {
         "allocation": "echelon.schedulers.allocation",
         "slurm": "echelon.schedulers.slurm",
         "pbs": "echelon.schedulers.pbs",
+        "ssh": "echelon.schedulers.ssh",
     },
     "launcher": {"ranks": "echelon.launchers.ranks"},
     "environment": {"bare": "echelon.environments.bare"},

@@ -54,6 +54,11 @@ class RunDir:
         return self.path / "echelon.pyz"
 
     @property
+    def code(self) -> Path:
+        """The snapshot of the working directory, where one was asked for."""
+        return self.path / "code.tar.gz"
+
+    @property
     def native_id(self) -> Path:
         return self.path / "native_id"
 

@@ -21,6 +21,7 @@ from echelon.observe.find import remember
 from echelon.registry import member
 from echelon.run_dir import RunDir, cannot_write, new_run_id
 from echelon.schedulers import Scheduler
+from echelon.snapshot import pack
 from echelon.version import __version__
 
 NO_ID = b" " * 127 + b"\n"
@@ -66,6 +67,8 @@ def _fill(members: Sequence[tuple[RunDir, Job]], origins: Mapping[str, str], mad
         run_dir.write_description(job, {"run_id": run_dir.run_id, **facts})
         if run_dir is first:
             run_dir.write(run_dir.node_side, node_side())
+            if job.snapshot:
+                run_dir.write(run_dir.code, pack(job, run_dir.path.parent))
         else:
             run_dir.node_side.hardlink_to(first.node_side)  # one file, however long the array
 

@@ -115,6 +115,11 @@ class Cluster:
     def shared(self) -> Path:
         return self._folder.shared
 
+    @property
+    def scratch(self) -> Path:
+        """The one folder of the user's that ssh hosts share with the cluster."""
+        return self._folder.scratch
+
     def home_of(self, host: str) -> Path:
         """Where the home of an ssh host lies on the machine."""
         return self._folder.private_home(host)
@@ -157,6 +162,7 @@ class Cluster:
     def _host_plan(self, name: str) -> Plan:
         mounts = [*self._mounts(), Bind(str(self.home_of(name)), str(self.home)), Cover("/run/sshd", "755")]
         mounts.append(Bind(str(self._folder.host_key(name)), daemons.HOST_KEY))
+        mounts.append(Bind(str(self.scratch), str(self.scratch)))
         return Plan(name, self.addresses[name], mounts, self.gpus, [daemons.sshd()])
 
     def _mounts(self, *folders: Path) -> list[Cover | Bind]:
@@ -272,9 +278,9 @@ class Cluster:
             **kept,
         }
 
-    def make_folder(self) -> Path:
-        """A fresh folder in the user's home, which all nodes see."""
-        folder = Path(tempfile.mkdtemp(prefix="test-", dir=self.home))
+    def make_folder(self, parent: Path | None = None) -> Path:
+        """A fresh folder of the user's, by default at home, where all nodes of the cluster see it."""
+        folder = Path(tempfile.mkdtemp(prefix="test-", dir=parent or self.home))
         os.chown(folder, UID, UID)
         return folder
 

@@ -35,6 +35,8 @@ class Folder:
         self.munge_key.write_bytes(os.urandom(128))
         self.munge_key.chmod(0o400)
         make_home(self.home)
+        self.scratch = self.shared / "scratch"  # all hosts see this one, too
+        make_home(self.scratch)
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

@@ -97,12 +97,18 @@ def plug_in(plan: dict) -> None:
     """One end of the cable is this node's eth0, the other a port of the switch, which is named after the node."""
     port, switch = f"p-{plan['name']}", f"/proc/self/fd/{plan['switch']}"
     across = ["nsenter", f"--net={switch}", "ip", "link"]
-    call([*across, "add", port, "type", "veth", "peer", "name", "eth0", "netns", "1"], pass_fds=[plan["switch"]])
+    card = ["name", "eth0", "address", hardware_address(plan["address"]), "netns", "1"]
+    call([*across, "add", port, "type", "veth", "peer", *card], pass_fds=[plan["switch"]])
     call([*across, "set", port, "master", "br0", "up"], pass_fds=[plan["switch"]])
     os.close(plan["switch"])
     call(["ip", "link", "set", "lo", "up"])
     call(["ip", "address", "add", plan["address"] + "/24", "dev", "eth0"])
     call(["ip", "link", "set", "eth0", "up"])
+
+
+def hardware_address(address: str) -> str:
+    """The same after every boot, as a real card's: others remember it for a while."""
+    return ":".join(["02", "00", *(f"{int(part):02x}" for part in address.split("."))])
 
 
 def call(argv: list[str], **options) -> None:

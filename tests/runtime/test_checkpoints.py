@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from conftest import DEADLINE_SECONDS, SCRIPTS, wait_for
 from echelon.runtime.checkpoint.verify import committed
 from echelon.runtime.sampler import ElasticSampler
+from running import DEADLINE_SECONDS, SCRIPTS, wait_for
 
 pytestmark = pytest.mark.torch
 

@@ -16,7 +16,7 @@ JOB_FLAGS = {
     "--launcher", "--env", "--python", "--ports", "--interface", "--cpu", "--cold", "--set", "--cpus", "--mem",
     "--gpu-type", "-p", "--partition", "-A", "--account", "--qos", "--constraint", "--reservation", "--nodelist",
     "--exclude", "--array", "--dependency", "--mail", "--mail-type", "--comment", "--licenses", "--gres", "--slurm",
-    "--pbs", "--pbs-dialect", "--site",
+    "--pbs", "--pbs-dialect", "--site", "--hosts", "--hostfile", "--snapshot",
     "--debug", "-h", "--help",
 }  # fmt: skip
 ALWAYS = {"--debug", "-h", "--help"}
@@ -37,9 +37,9 @@ FLAGS = {
 KEYS = [
     "nodes", "gpus_per_node", "gpu_type", "procs_per_node", "cpus", "mem", "min_nodes", "spare_nodes", "time", "notice",
     "requeues", "restarts", "hang_timeout", "grace", "heartbeat", "join_timeout", "name", "on", "launcher", "env",
-    "python", "ports", "interface", "cpu", "cold", "partition", "account", "qos", "constraint", "reservation",
-    "nodelist", "exclude", "array", "dependency", "mail", "mail_type", "comment", "licenses", "gres",
-    "pbs_dialect", "site", "set", "slurm", "pbs", "queues",
+    "hosts", "hostfile", "snapshot", "python", "ports", "interface", "cpu", "cold", "partition", "account", "qos",
+    "constraint", "reservation", "nodelist", "exclude", "array", "dependency", "mail", "mail_type", "comment",
+    "licenses", "gres", "pbs_dialect", "site", "set", "slurm", "pbs", "queues",
 ]  # fmt: skip
 VARIABLES = {
     "ECHELON_NODES", "ECHELON_GPUS_PER_NODE", "ECHELON_PROCS_PER_NODE", "ECHELON_MIN_NODES", "ECHELON_SPARE_NODES",
@@ -50,6 +50,7 @@ VARIABLES = {
     "ECHELON_RESERVATION", "ECHELON_NODELIST", "ECHELON_EXCLUDE", "ECHELON_ARRAY", "ECHELON_DEPENDENCY", "ECHELON_MAIL",
     "ECHELON_MAIL_TYPE", "ECHELON_COMMENT", "ECHELON_LICENSES", "ECHELON_GRES", "ECHELON_SLURM",
     "ECHELON_PBS", "ECHELON_PBS_DIALECT", "ECHELON_SITE", "ECHELON_QUEUES", "ECHELON_SEAL",
+    "ECHELON_HOSTS", "ECHELON_HOSTFILE", "ECHELON_SNAPSHOT",
     "ECHELON_RUNS", "ECHELON_DEBUG", "ECHELON_RUN_ID", "ECHELON_RUN_DIR", "ECHELON_NODE_DIR", "ECHELON_ATTEMPT",
     "ECHELON_GENERATION",
 }  # fmt: skip

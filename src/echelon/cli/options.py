@@ -114,7 +114,7 @@ class Request:
     def _why_no_gpu(self) -> str:
         """Said only where somebody may have expected some."""
         left_open = self.settings.get("gpus_per_node") is None and not self.settings.get("cpu")
-        return " was asked for (-g)" if left_open and self.job.scheduler in ("slurm", "pbs") else ""
+        return " was asked for (-g)" if left_open and self.job.scheduler in ("slurm", "pbs", "ssh") else ""
 
     def origins(self) -> dict[str, str]:
         return {key: origin for key, _, origin in self.settings.explained()}
@@ -148,18 +148,19 @@ def request_of(ctx: click.Context, flags: dict[str, Any], *, inside: bool = True
     scheduler: Scheduler = member("scheduler", settings.get("on"))
     fit = scheduler.fit(settings, os.environ)
     settings = settings.filled(Setting(key=key, value=one.value, origin=one.origin) for key, one in fit.found.items())
-    machine = Machine(cwd=str(Path.cwd()), python=default_python(os.environ), gpus=fit.gpus_per_node)
+    machine = Machine(cwd=str(Path.cwd()), python=default_python(os.environ), gpus=fit.gpus_per_node, hosts=fit.hosts)
     job = job_of(settings, script, machine)
-    warning = check_python(job.python, settings.origin("python"), os.environ, here=scheduler.STARTS_HERE)
-    if warning:
-        say(f"warning: {warning}")
+    if not fit.python_is_there:
+        warning = check_python(job.python, settings.origin("python"), os.environ, here=scheduler.STARTS_HERE)
+        if warning:
+            say(f"warning: {warning}")
     return Request(job=job, settings=settings, secrets=secrets_of(settings))
 
 
 def _check_use(settings: Settings, typed_ones: Mapping[str, Setting]) -> None:
     """A flag that would do nothing is refused; a file or a variable may be meant for another scheduler."""
     name = settings.get("on")
-    useless = [o for o in OPTIONS if o.only and name not in o.only and settings.asked(o.key) not in (None, False)]
+    useless = [o for o in OPTIONS if o.only and name not in o.only and settings.asked(o.key)]
     for option in useless:
         if option.key in typed_ones:
             raise ConfigError(

@@ -28,6 +28,7 @@ class Machine:
     cwd: str
     python: str
     gpus: int = 0
+    hosts: tuple[str, ...] = ()
 
 
 class Settings:
@@ -89,6 +90,8 @@ def job_of(settings: Settings, script: Script, machine: Machine) -> Job:
         cold=settings.get("cold"),
         ports=settings.get("ports"),
         interface=settings.get("interface") if settings.is_of_use("interface") else None,
+        hosts=machine.hosts,
+        snapshot=settings.get("snapshot"),
     )
 
 

@@ -18,6 +18,8 @@ from echelon.job import masked
 PROJECT_FILE = "echelon.toml"
 SITES = Path(__file__).parent / "sites"
 DEFAULT = "default"
+CHOICE = ""
+"""In a table of groups, the name under which the chosen one stands."""
 
 # Variables of ours that are no settings: where runs live, and what ranks are told.
 OUR_OWN = frozenset(
@@ -172,8 +174,16 @@ def merged(layers: Iterable[Layer]) -> dict[str, Setting]:
     result: dict[str, Setting] = {}
     for layer in layers:
         for key, setting in layer.items():
-            if key in result and isinstance(setting.value, dict) and isinstance(result[key].value, dict):
-                both = {**result[key].value, **setting.value}
-                setting = Setting(key=key, value=both, origin=f"{result[key].origin}, {setting.origin}")
-            result[key] = setting
+            result[key] = _added(result[key], setting) if key in result else setting
     return result
+
+
+def _added(old: Setting, new: Setting) -> Setting:
+    """The stronger one, with what it leaves standing of the weaker."""
+    values = [old.value, new.value]
+    if BY_KEY[new.key].type is Type.HOSTS and any(isinstance(value, dict) for value in values):
+        values = [value if isinstance(value, dict) else {CHOICE: value} for value in values]
+    if not all(isinstance(value, dict) for value in values):
+        return new
+    origin = f"{old.origin}, {new.origin}" if isinstance(new.value, dict) else new.origin
+    return Setting(key=new.key, value={**values[0], **values[1]}, origin=origin)

@@ -19,6 +19,7 @@ class Type(enum.Enum):
     MEMORY = "an amount of memory"
     NATIVE = "options of the scheduler, as it spells them"
     QUEUES = "a table of queues, each with what its nodes have"
+    HOSTS = "names of hosts, or a table of groups of them"
 
     @property
     def is_table(self) -> bool:
@@ -57,7 +58,8 @@ class Option:
 SLURM, PBS = ("slurm",), ("pbs",)
 BATCH = (*SLURM, *PBS)
 """Those with a queue to stand in."""
-OTHER_NODES = (*BATCH, "allocation")
+SSH = ("ssh",)
+OTHER_NODES = (*BATCH, "allocation", *SSH)
 """Those whose nodes are other machines than this one."""
 
 PBS_NAME = r"(chunk\.|W\.)?[A-Za-z][A-Za-z0-9_-]*"
@@ -67,11 +69,11 @@ OPTIONS = (
     Option(
         key="gpus_per_node", type=Type.COUNT, short="-g", least=1,
         help="GPUs on each node, one rank for each; ranks alone where there are no GPUs. "
-        "[default: all there are, or 1 rank; on slurm and pbs none, and 1 rank]",
+        "[default: all there are, or 1 rank; on slurm, pbs and ssh none, and 1 rank]",
     ),
     Option(key="gpu_type", type=Type.TEXT, only=SLURM, help="Which GPUs, where there are several kinds: a100."),
     Option(key="procs_per_node", type=Type.COUNT, least=1, help="Ranks on each node, where not one per GPU."),
-    Option(key="cpus", type=Type.COUNT, least=1, only=OTHER_NODES, help="CPUs on each node."),
+    Option(key="cpus", type=Type.COUNT, least=1, only=(*BATCH, "allocation"), help="CPUs on each node."),
     Option(
         key="mem", type=Type.MEMORY, only=BATCH, metavar="SIZE", help="Memory on each node: 64G; 0 for all of it.",
     ),
@@ -107,7 +109,19 @@ OPTIONS = (
         key="env", type=Type.CHOICE, default="bare", choices=tuple(FAMILIES["environment"]),
         help="What the ranks run in.",
     ),
-    Option(key="python", type=Type.TEXT, help="The Python that has torch. [default: this one, or the active venv's]"),
+    Option(
+        key="hosts", type=Type.HOSTS, only=SSH, metavar="HOSTS",
+        help="Hosts, spares last: gpu1,gpu[3-4], or a group from the table [hosts] of a file.",
+    ),
+    Option(key="hostfile", type=Type.TEXT, only=SSH, metavar="FILE", help="Hosts, one a line: gpu1 slots=4."),
+    Option(
+        key="snapshot", type=Type.SWITCH, default=False, only=SSH,
+        help="Send the working directory along, as it is now; secrets (.env) stay here.",
+    ),
+    Option(
+        key="python", type=Type.TEXT,
+        help="The Python that has torch. [default: this one, or the active venv's; on ssh the hosts' python3]",
+    ),
     Option(key="ports", type=Type.TEXT, metavar="A-B", help="Ports for the rendezvous. [default: any free one]"),
     Option(
         key="interface", type=Type.TEXT, only=OTHER_NODES,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from echelon.config.durations import parse_duration
-from echelon.config.layers import Setting
+from echelon.config.layers import CHOICE, Setting
 from echelon.config.options import Option, Type
 from echelon.config.suggest import closest
 from echelon.errors import ConfigError
@@ -128,6 +130,32 @@ def _queues(_: Option, value: Any) -> dict[str, dict[str, int]]:
     return value
 
 
+@dataclass(frozen=True, kw_only=True)
+class HostChoice:
+    text: str | None = None
+    """The hosts that were chosen, as they were written."""
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Whether any were chosen: groups alone ask for nothing."""
+        return self.text is not None
+
+
+def _hosts(_: Option, value: Any) -> HostChoice:
+    """Text or a list chooses hosts; a table names groups to choose from, and has the choice under an empty name."""
+    table = value if isinstance(value, dict) else {CHOICE: value}
+    groups = {name: _host_words(words) for name, words in table.items() if name != CHOICE}
+    text = ",".join(_host_words(table[CHOICE])) if CHOICE in table else None
+    return HostChoice(text=text, groups=groups)
+
+
+def _host_words(value: Any) -> tuple[str, ...]:
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
+        raise ValueError('it must be hosts: "gpu1,gpu2", or ["gpu1", "gpu2"]')
+    return tuple(map(_one_line, words))
+
+
 _READERS = {
     Type.COUNT: _count,
     Type.DURATION: _duration,
@@ -138,4 +166,5 @@ _READERS = {
     Type.MEMORY: _memory,
     Type.NATIVE: _native,
     Type.QUEUES: _queues,
+    Type.HOSTS: _hosts,
 }

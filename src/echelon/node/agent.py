@@ -7,8 +7,8 @@ import select
 import signal
 import socket
 import time
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from echelon.job import Job
 from echelon.node import kinship, ports, stacks
 from echelon.node.as_main import STACKS_SIGNAL
 from echelon.node.carried import host_environ, wait_for_environment
-from echelon.node.channel import Channel, ChannelClosed, dial
+from echelon.node.channel import Channel, ChannelClosed, dial, interests
 from echelon.node.crew import Crew
 from echelon.node.environ import node_environ, shown
 from echelon.node.hosts.orphans import requeue_without_supervisor
@@ -47,6 +47,7 @@ from echelon.node.messages import (
     to_wire,
 )  # fmt: skip
 from echelon.node.node_dir import NodeDir
+from echelon.node.sinks import BACKLOG_BYTES, InRunDirectory, Sinks
 from echelon.node.wake import wake_on
 from echelon.run_dir import AttemptDir, RunDir
 
@@ -58,39 +59,71 @@ CPU_SECONDS = 10.0
 FENCE = 0.75  # of the heartbeat: a node that is cut off has ended its ranks before anybody replaces them
 
 
+@dataclass(frozen=True, kw_only=True)
+class Post:
+    """Where an agent stands, and where what it has to tell goes."""
+
+    job: Job
+    node: int
+    host: str
+    node_dir: NodeDir
+    attempt: AttemptDir
+    environ: dict[str, str]
+    run_path: Path
+    """The folder that has the job as this node's ranks are to run it."""
+    shown_run_path: Path
+    """What ranks are told."""
+    sinks: Sinks
+
+
 def main(
     *, run_path: Path, attempt: int, node: int, host: str, source: str, supervisor: tuple[str, int],
     environment_follows: bool = False,
 ) -> int:  # fmt: skip
+    """An agent that sees the run directory and dials the supervisor."""
     run_dir = RunDir(run_path)
     job = run_dir.read_job()
-    kinship.adopt_orphans()
-    attempt_dir = run_dir.attempt(attempt)
-    node_dir = NodeDir.create(run_dir.run_id)
-    environ = node_environ(dict(os.environ), job)
+
     patience = job.policies.join_timeout.total_seconds()
-    crew = None
-    unheard: list[dict[str, Any]] = []
-    try:
-        crew_of = partial(Crew, job=job, run_path=run_path, attempt=attempt_dir, host=host, node_dir=node_dir)
-        if not environment_follows:
-            crew = crew_of(environ=environ)  # it gets ready while we dial
+
+    def connect() -> tuple[Channel, str]:
         channel = dial(
             *supervisor, run_dir.token.read_bytes(), timeout=patience,
             source=address_of(job.interface) if job.interface else source,
         )  # fmt: skip
-        address = channel.own_address
-        hello = Hello(node=node, host=host, address=address, pid=os.getpid(), node_dir=str(node_dir.path))
+        return channel, channel.own_address
+
+    post = Post(
+        job=job, node=node, host=host, node_dir=NodeDir.create(run_dir.run_id), attempt=run_dir.attempt(attempt),
+        environ=node_environ(dict(os.environ), job), run_path=run_path, shown_run_path=run_path,
+        sinks=InRunDirectory(),
+    )  # fmt: skip
+    return serve(post, connect, environment_follows=environment_follows)
+
+
+def serve(post: Post, connect: Callable[[], tuple[Channel, str]], *, environment_follows: bool = False) -> int:
+    """`connect` gives the channel to the supervisor, and the address that this node's ranks meet at."""
+    kinship.adopt_orphans()
+    crew = None
+    unheard: list[dict[str, Any]] = []
+    try:
+        if not environment_follows:
+            crew = _crew(post)  # it gets ready while we connect
+        channel, address = connect()
+        hello = Hello(
+            node=post.node, host=post.host, address=address, pid=os.getpid(), node_dir=str(post.node_dir.path)
+        )
         channel.send(to_wire(hello))
         if crew is None:
-            carried, unheard = wait_for_environment(channel, patience)
-            environ = node_environ(host_environ(carried, os.environ, job), job)
-            crew = crew_of(environ=environ)
-        agent = Agent(job=job, crew=crew, channel=channel, node_dir=node_dir, attempt=attempt_dir, address=address)
+            carried, unheard = wait_for_environment(channel, post.job.policies.join_timeout.total_seconds())
+            environ = node_environ(host_environ(carried, os.environ, post.job), post.job)
+            post = replace(post, environ=environ)
+            crew = _crew(post)
+        agent = Agent(post=post, crew=crew, channel=channel, address=address)
         try:
             agent.obey_all(unheard)
             agent.choose_network()
-            run_dir.write(attempt_dir.node_env(host), shown(environ))
+            post.sinks.keep(post.attempt.node_env(post.host), shown(post.environ))
             is_orphan = agent.work()
         except (OSError, EchelonError) as error:  # a full disk, a folder that was removed: say so before leaving
             hint = "mend that, then echelon resume {run}"
@@ -99,10 +132,17 @@ def main(
     finally:
         if crew is not None:
             crew.close(STARTER_SECONDS)
-        node_dir.remove()
+        post.node_dir.remove()
     if is_orphan:
-        requeue_without_supervisor(job, attempt_dir, {**os.environ, "PATH": environ.get("PATH", "")})
+        requeue_without_supervisor(post.job, post.attempt, {**os.environ, "PATH": post.environ.get("PATH", "")})
     return 0
+
+
+def _crew(post: Post) -> Crew:
+    return Crew(
+        job=post.job, run_path=post.run_path, shown_run_path=post.shown_run_path, attempt=post.attempt, host=post.host,
+        node_dir=post.node_dir, environ=post.environ, sinks=post.sinks,
+    )  # fmt: skip
 
 
 @dataclass
@@ -121,14 +161,13 @@ class Dumping:
 
 
 class Agent:
-    def __init__(
-        self, *, job: Job, crew: Crew, channel: Channel, node_dir: NodeDir, attempt: AttemptDir, address: str
-    ) -> None:
-        self._job = job
+    def __init__(self, *, post: Post, crew: Crew, channel: Channel, address: str) -> None:
+        self._job = post.job
         self._crew = crew
         self._channel = channel
-        self._node_dir = node_dir
-        self._attempt = attempt
+        self._node_dir = post.node_dir
+        self._attempt = post.attempt
+        self._sinks = post.sinks
         self._address = address
         self._generation = 0
         self._stopping: Stopping | None = None
@@ -178,14 +217,19 @@ class Agent:
         return False
 
     def _wait(self, wake: int, next_pulse: float) -> list[int]:
-        outputs = [member.output.fd for member in self._crew.living() if not member.output.ended]
-        sources = [wake, self._crew.link.fileno(), self._channel.fileno(), *outputs]
+        outputs = [] if self._is_behind() else [m.output.fd for m in self._crew.living() if not m.output.ended]
         busy = self._dumping is not None or self._stopping is not None or self._crew.has_orders
         timeout = 0.02 if busy else max(0.0, next_pulse - time.monotonic())
         poller = select.poll()
-        for source in sources:
+        for source in (wake, self._crew.link.fileno(), *outputs):
             poller.register(source, select.POLLIN | select.POLLHUP)
+        for fd, events in interests([self._channel]).items():
+            poller.register(fd, events)
         return [fd for fd, _ in poller.poll(timeout * 1000)]
+
+    def _is_behind(self) -> bool:
+        """The supervisor, or the way to it, takes less than the ranks write: they must wait."""
+        return self._channel.unsent_bytes > BACKLOG_BYTES
 
     def _read_outputs(self, readable: list[int]) -> None:
         for member in self._crew.living():
@@ -378,8 +422,9 @@ class Agent:
     def _write_stacks(self, rank: int, pid: int) -> None:
         file = self._node_dir.stacks(rank)
         text = file.read_text(errors="replace") if file.exists() else ""
-        with self._attempt.rank_stacks(rank).open("a") as target:
-            target.write(stacks.describe(pid, text))
+        log = self._sinks.log(self._attempt.rank_stacks(rank))
+        log.write(stacks.describe(pid, text).encode(errors="replace"))
+        log.close()
         file.write_bytes(b"")
 
     # Pulse

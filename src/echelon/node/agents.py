@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from echelon.job import Job
-from echelon.node.channel import Channel, ChannelClosed, Doorman
+from echelon.node.channel import Channel, ChannelClosed, Doorman, interests
 from echelon.node.hosts import Hosts
 from echelon.node.messages import Downward, Environment, Hello, Leave, Upward, to_wire, upward
 from echelon.node.situation import Loss
@@ -38,7 +39,8 @@ class Agents:
     run_path: Path
     attempt: int
     token: bytes
-    listener: socket.socket
+    listener: socket.socket | None
+    """None where agents do not dial."""
     agents: dict[int, Agent] = field(default_factory=dict)
     doormen: dict[int, tuple[Doorman, float]] = field(default_factory=dict)
     """Strangers at the door, and newcomers who have yet to say which node they are; with their deadlines."""
@@ -46,7 +48,7 @@ class Agents:
 
     def start(self, node: int) -> None:
         host = self.hosts.all[node]
-        here, port = self.listener.getsockname()[:2]
+        here, port = ("", 0) if self.listener is None else self.listener.getsockname()[:2]
         argv = [
             sys.executable, "-I", sys.argv[0], "agent", str(self.run_path), str(self.attempt), str(node), host.name,
             host.source, here, str(port), *(() if self.hosts.carried is None else ("environment-follows",)),
@@ -62,37 +64,45 @@ class Agents:
         return [node for node, agent in self.agents.items() if agent.channel is not None]
 
     def flush(self) -> None:
-        for agent in self.agents.values():
-            if agent.channel is not None:
-                agent.channel.flush()
+        for channel in self._channels():
+            channel.flush()
+
+    def _channels(self) -> list[Channel]:
+        joined = [agent.channel for agent in self.agents.values() if agent.channel is not None]
+        return [*joined, *(channel for channel, _ in self.newcomers.values())]
 
     # Listening
 
-    def sources(self) -> list[int]:
-        channels = [agent.channel.fileno() for agent in self.agents.values() if agent.channel is not None]
-        return [self.listener.fileno(), *channels, *self.doormen, *self.newcomers]
+    def interests(self) -> dict[int, int]:
+        """The descriptors to poll, and for what."""
+        doors = [self.listener.fileno()] if self.listener is not None else []
+        events = dict.fromkeys((*doors, *self.doormen), select.POLLIN | select.POLLHUP)
+        return events | interests((*self._channels(), *self.hosts.connecting()))
 
-    def hear(self, readable: set[int]) -> tuple[list[tuple[int, Upward]], list[int]]:
+    def hear(self, readable: set[int]) -> tuple[list[tuple[int, Upward]], list[tuple[int, Loss]]]:
         """What the agents behind these descriptors said, and which of them hung up."""
         said: list[tuple[int, Upward]] = []
-        gone: list[int] = []
-        if self.listener.fileno() in readable:
-            self._open_the_door()
+        gone: list[tuple[int, Loss]] = []
+        if self.listener is not None and self.listener.fileno() in readable:
+            self._open_the_door(self.listener)
+        for channel in self.hosts.arrivals():
+            patience = self.job.policies.join_timeout.total_seconds()
+            self.newcomers[channel.fileno()] = (channel, time.monotonic() + patience)
         said += self._admit(readable)
         for node, agent in list(self.agents.items()):
             if agent.channel is None or agent.channel.fileno() not in readable:
                 continue
             try:
                 wires = agent.channel.receive()
-                agent.heard = time.monotonic()
+                agent.heard = time.monotonic() if wires else agent.heard
                 said += [(node, upward(wire)) for wire in wires]
             except (ChannelClosed, ValueError):
-                gone.append(node)
+                gone.append((node, self.hosts.loss(agent.process)))
         return said, gone
 
-    def _open_the_door(self) -> None:
+    def _open_the_door(self, listener: socket.socket) -> None:
         try:
-            sock, _ = self.listener.accept()
+            sock, _ = listener.accept()
         except OSError:
             return
         if len(self.doormen) + len(self.newcomers) >= MOST_STRANGERS + self.job.resources.all_nodes:
@@ -154,7 +164,7 @@ class Agents:
         lost = []
         for node, agent in self.agents.items():
             if agent.channel is None and agent.process.poll() is not None:
-                lost.append((node, Loss.PROCESS))
+                lost.append((node, self.hosts.loss(agent.process)))
             elif agent.channel is not None and now - agent.heard > seconds:
                 lost.append((node, Loss.HOST))
         return lost

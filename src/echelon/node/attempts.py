@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -71,6 +72,7 @@ def _one_attempt(run_dir: RunDir, attempt: int, requeued: int, wake: int) -> tup
     hosts = None
     try:
         job = run_dir.read_job()
+        run_dir.write(run_dir.token, secrets.token_bytes(32))
         hosts = hosts_of(job, run_dir.path, os.environ)
         outcome = _supervise(job, run_dir, hosts, attempt, requeued, wake, record)
     except EchelonError as error:
@@ -80,6 +82,8 @@ def _one_attempt(run_dir: RunDir, attempt: int, requeued: int, wake: int) -> tup
         record.remark(text)
         reason = f"internal error: {text.strip().splitlines()[-1]}"
         outcome = Outcome(ending=Ending.FAILED, exit_code=exit_codes.NO_VERDICT, reason=reason)
+    finally:
+        run_dir.token.unlink(missing_ok=True)
     if outcome.ending is Ending.CANCELLED and hosts is not None and _was_taken_back(hosts):
         reason = "the scheduler put the job back into its queue"
         outcome = Outcome(ending=Ending.REQUEUED, exit_code=exit_codes.REQUEUE, reason=reason, counts=False)
@@ -122,13 +126,13 @@ def _was_taken_back(hosts: Hosts) -> bool:
 def _supervise(
     job: Job, run_dir: RunDir, hosts: Hosts, attempt: int, requeued: int, wake: int, record: Record
 ) -> Outcome:
-    listener = ports.bind(hosts.listen_address(), None)
-    listener.listen(4096)
-    listener.setblocking(False)
-    token = secrets.token_bytes(32)
+    token = run_dir.token.read_bytes()
+    listener = _listener(hosts.listen_address())
     agents = Agents(job=job, hosts=hosts, run_path=run_dir.path, attempt=attempt, token=token, listener=listener)
     try:
-        run_dir.write(run_dir.token, token)
+        hosts.gather(wake)
+        for remark in hosts.remarks():
+            record.remark(remark)
         return Supervisor(
             job=job,
             run_id=run_dir.run_id,
@@ -139,5 +143,14 @@ def _supervise(
         ).work(wake)
     finally:
         agents.dismiss()
-        listener.close()
-        run_dir.token.unlink(missing_ok=True)
+        if listener is not None:
+            listener.close()
+
+
+def _listener(address: str | None) -> socket.socket | None:
+    if address is None:
+        return None
+    listener = ports.bind(address, None)
+    listener.listen(4096)
+    listener.setblocking(False)
+    return listener

@@ -10,12 +10,15 @@ import hmac
 import json
 import os
 import secrets
+import select
 import socket
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 HEADER = struct.Struct(">I")
 MAX_MESSAGE_BYTES = 64 << 20
+MOST_READS = 64
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 
@@ -27,12 +30,16 @@ class ChannelClosed(Exception):  # noqa: N818  an end, not an error
 class Channel:
     """Non-blocking: `receive` returns what has arrived, `send` queues what does not fit yet."""
 
-    def __init__(self, read_fd: int, write_fd: int, keep: socket.socket | None = None) -> None:
+    def __init__(
+        self, read_fd: int, write_fd: int, keep: socket.socket | None = None, *, prologue: bytes = b""
+    ) -> None:
+        """Messages begin after the prologue: what comes before it, a shell on the way may have said."""
         os.set_blocking(read_fd, False)
         os.set_blocking(write_fd, False)
         self._read_fd = read_fd
         self._write_fd = write_fd
         self._keep = keep
+        self._prologue = prologue
         self._incoming = bytearray()
         self._outgoing = bytearray()
 
@@ -44,13 +51,25 @@ class Channel:
         return self._read_fd
 
     @property
+    def write_fd(self) -> int:
+        return self._write_fd
+
+    @property
+    def unsent_bytes(self) -> int:
+        return len(self._outgoing)
+
+    @property
     def own_address(self) -> str:
         """This machine's address on the network that leads to the other side; none where there is no network."""
         return "" if self._keep is None else str(self._keep.getsockname()[0])
 
     def send(self, message: dict[str, Any]) -> None:
         payload = json.dumps(message).encode()
-        self._outgoing += HEADER.pack(len(payload)) + payload
+        self.send_raw(HEADER.pack(len(payload)) + payload)
+
+    def send_raw(self, data: bytes) -> None:
+        """Not a message: what the other side reads before it speaks in messages."""
+        self._outgoing += data
         self.flush()
 
     def flush(self) -> None:
@@ -72,17 +91,21 @@ class Channel:
         return messages
 
     def _fill(self) -> bool:
+        """Whether the end has come. Takes a bite at a time, so that one that never pauses does not fill the memory."""
         try:
-            while chunk := os.read(self._read_fd, 1 << 16):
+            for _ in range(MOST_READS):
+                chunk = os.read(self._read_fd, 1 << 16)
+                if not chunk:
+                    return True
                 self._incoming += chunk
         except BlockingIOError:
             return False
         except OSError:
             return True
-        return True
+        return False
 
     def _next_payload(self) -> bytes | None:
-        if len(self._incoming) < HEADER.size:
+        if (self._prologue and not self._skip_prologue()) or len(self._incoming) < HEADER.size:
             return None
         (length,) = HEADER.unpack_from(self._incoming)
         if length > MAX_MESSAGE_BYTES:
@@ -94,6 +117,15 @@ class Channel:
         del self._incoming[:end]
         return payload
 
+    def _skip_prologue(self) -> bool:
+        found = self._incoming.find(self._prologue)
+        if found < 0:
+            del self._incoming[: max(0, len(self._incoming) - len(self._prologue))]
+            return False
+        del self._incoming[: found + len(self._prologue)]
+        self._prologue = b""
+        return True
+
     def close(self) -> None:
         if self._keep is not None:
             self._keep.close()
@@ -101,6 +133,16 @@ class Channel:
             os.close(self._read_fd)
             if self._write_fd != self._read_fd:
                 os.close(self._write_fd)
+
+
+def interests(channels: Iterable[Channel]) -> dict[int, int]:
+    """What to poll for: the words of each, and room to write where something is unsent."""
+    events: dict[int, int] = {}
+    for channel in channels:
+        events[channel.fileno()] = events.get(channel.fileno(), 0) | select.POLLIN | select.POLLHUP
+        if channel.unsent_bytes:
+            events[channel.write_fd] = events.get(channel.write_fd, 0) | select.POLLOUT
+    return events
 
 
 def _parsed(payload: bytes) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from echelon.job import Job
 from echelon.node import processes
 from echelon.node.messages import Exit, Sample
 from echelon.node.node_dir import NodeDir
-from echelon.node.output import LogFile, RankOutput
+from echelon.node.output import RankOutput
+from echelon.node.sinks import Sinks
 from echelon.node.warm import receive_order, send_order
 from echelon.plan import Placement
 from echelon.run_dir import AttemptDir
@@ -44,18 +45,22 @@ class Crew:
         *,
         job: Job,
         run_path: Path,
+        shown_run_path: Path,
         attempt: AttemptDir,
         host: str,
         node_dir: NodeDir,
         environ: dict[str, str],
+        sinks: Sinks,
     ) -> None:
         self._job = job
         self._run_path = run_path
+        self._shown_run_path = shown_run_path
+        self._sinks = sinks
         self._attempt = attempt
         self._host = host
         self._node_dir = node_dir
         self._environ = environ
-        self._node_log = LogFile(attempt.node_log(host))
+        self._node_log = sinks.log(attempt.node_log(host))
         self.members: dict[int, Member] = {}
         self.network: dict[str, str] = {}
         """Variables that name the network, for ranks that were not told."""
@@ -87,7 +92,7 @@ class Crew:
             rank = placement.rank(local_rank)
             self._node_dir.prepare(rank)
             read_fd, write_fd = os.pipe()
-            log = LogFile(self._attempt.rank_log(rank))
+            log = self._sinks.log(self._attempt.rank_log(rank))
             self.members[rank] = Member(rank, RankOutput(read_fd, rank, width, log, self._node_log))
             self._order(
                 "rank", write_fd, rank=rank, generation=placement.generation, umask=self.umask,
@@ -102,7 +107,7 @@ class Crew:
         return {
             "TORCHELASTIC_ERROR_FILE": str(self._node_dir.error(rank)),
             "ECHELON_NODE_DIR": str(self._node_dir.path),
-            "ECHELON_RUN_DIR": str(self._run_path),
+            "ECHELON_RUN_DIR": str(self._shown_run_path),
         }
 
     def open_store(self, address: str, port: int, listener: int) -> None:
@@ -266,8 +271,10 @@ class Crew:
         self._node_log.write(f"[echelon] {text}\n".encode())
 
     def close(self, wait_seconds: float) -> None:
-        """Closing the link tells the starter to end everything below it."""
+        """Closing the link tells the starter to end everything below it; one that still imports has nothing there."""
         self.link.close()
+        if not self.ready:
+            self._starter.kill()
         try:
             self._starter.wait(wait_seconds)
         except subprocess.TimeoutExpired:

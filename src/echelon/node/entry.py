@@ -25,6 +25,10 @@ def main() -> None:
                     supervisor=(dial_address, int(dial_port)), environment_follows=bool(environment),
                 )
             )  # fmt: skip
+        case ["remote", folder, read_fd, write_fd]:
+            from echelon.node import remote
+
+            sys.exit(remote.main(Path(folder), int(read_fd), int(write_fd)))
         case ["warm", link, parent, run, node_dir]:
             from echelon.node import warm
 

@@ -166,8 +166,19 @@ class Remark:
     text: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A piece of a file of the attempt, from a node that does not see the run directory."""
+
+    file: str
+    data: str
+    """In base64."""
+    whole: bool = False
+    """The file itself, and not one more piece of it."""
+
+
 Downward = Union[Environment, Bind, Start, Notice, SaveStacks, Stop, Ping, Leave]
-Upward = Union[Hello, Bound, Started, Exited, StoreDied, StacksSaved, Stopped, Pulse, Trouble, Warned, Remark]
+Upward = Union[Hello, Bound, Started, Exited, StoreDied, StacksSaved, Stopped, Pulse, Trouble, Warned, Remark, Written]
 Message = Union[Downward, Upward]
 
 KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in (*get_args(Downward), *get_args(Upward))}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 import struct
 import tempfile
@@ -11,6 +13,8 @@ from typing import Any
 
 from echelon.node.messages import ErrorRecord
 
+PREFIX = "echelon-"
+LOCK = "lock"
 PROGRESS = struct.Struct("<qq")  # step and committed step, -1 for none yet
 NOTHING_YET = PROGRESS.pack(-1, -1)
 
@@ -21,7 +25,12 @@ class NodeDir:
 
     @classmethod
     def create(cls, run_id: str) -> NodeDir:
-        return cls(Path(tempfile.mkdtemp(prefix=f"echelon-{run_id}-")))
+        """Made for this process, and locked for as long as it lives. What killed ones left behind is removed."""
+        remove_abandoned(Path(tempfile.gettempdir()))
+        node_dir = cls(Path(tempfile.mkdtemp(prefix=f"{PREFIX}{run_id}-")))
+        fd = os.open(node_dir.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        return node_dir
 
     @property
     def notice(self) -> Path:
@@ -62,6 +71,24 @@ class NodeDir:
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Folders of ours whose agents are gone: a scheduler that kills a whole job at once leaves nobody to tidy up."""
+    for path in folder.glob(f"{PREFIX}*"):
+        try:
+            if path.is_symlink() or path.stat().st_uid != os.geteuid():
+                continue
+            fd = os.open(path / LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue  # not one of ours, or gone by now
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            pass  # somebody lives here
+        finally:
+            os.close(fd)
 
 
 def parse_error(data: dict[str, Any]) -> ErrorRecord:

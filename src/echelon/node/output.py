@@ -7,6 +7,7 @@ import fcntl
 import os
 import termios
 from pathlib import Path
+from typing import Protocol
 
 LONGEST_LINE_BYTES = 1 << 16
 
@@ -34,6 +35,16 @@ class LineSplitter:
         return [rest] if rest else []
 
 
+class Log(Protocol):
+    @property
+    def problem(self) -> OSError | None:
+        """Why some of it was lost, if that has happened."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class LogFile:
     """Appends whole blocks; a full disk loses lines and never stops the training."""
 
@@ -57,7 +68,7 @@ class LogFile:
 class RankOutput:
     """One rank's pipe: its bytes go to the rank's own log as they are, its lines to the node's log, tagged."""
 
-    def __init__(self, read_fd: int, rank: int, width: int, rank_log: LogFile, node_log: LogFile) -> None:
+    def __init__(self, read_fd: int, rank: int, width: int, rank_log: Log, node_log: Log) -> None:
         os.set_blocking(read_fd, False)
         self.fd = read_fd
         self.lines = 0

@@ -7,6 +7,7 @@ import select
 import signal
 import socket
 import time
+from dataclasses import replace
 
 from echelon.errors import EnvironmentProblem
 from echelon.events import Kind
@@ -36,8 +37,10 @@ from echelon.node.messages import (
     Trouble,
     Upward,
     Warned,
+    Written,
 )  # fmt: skip
 from echelon.node.record import Record
+from echelon.node.sinks import Archive
 from echelon.node.situation import (
     Action,
     AgentJoined,
@@ -86,6 +89,7 @@ class Supervisor:
         self._attempt = attempt
         self._agents = agents
         self._record = record
+        self._archive = Archive(record.attempt_dir)
         self._clock = Clock.of(job, time.monotonic(), agents.hosts.reserve_seconds)
         self._phase_since = time.monotonic()
         self._watch = Watch(started=time.monotonic())
@@ -97,6 +101,8 @@ class Supervisor:
         self._next_ping = 0.0
         self._next_progress_event = 0.0
         self._state, self._opening = opening(rules)
+        names = {node: host.name for node, host in enumerate(agents.hosts.all)}
+        self._state = replace(self._state, hosts=names)  # of those, too, that never come
 
     def work(self, wake: int) -> Outcome:
         """Until there is an outcome. `wake` is where signals arrive."""
@@ -113,16 +119,17 @@ class Supervisor:
             said, gone = self._agents.hear(readable)
             for node, message in said:
                 self._hear(node, message)
-            for node in gone:
-                self._handle(AgentLost(node, Loss.PROCESS))
+            for node, loss in gone:
+                self._handle(AgentLost(node, loss))
             self._look_at_the_clock()
         self._leave()
         return self._outcome
 
     def _wait(self, wake: int) -> set[int]:
         poller = select.poll()
-        for source in (wake, *self._agents.sources()):
-            poller.register(source, select.POLLIN | select.POLLHUP)
+        for fd, events in self._agents.interests().items():
+            poller.register(fd, events)
+        poller.register(wake, select.POLLIN)
         timeout = max(0.0, min(self._next_ping, self._clock.next()) - time.monotonic())
         return {fd for fd, _ in poller.poll(min(timeout, 0.25) * 1000)}
 
@@ -175,6 +182,10 @@ class Supervisor:
                 self._hear_warning(node)
             case Remark():
                 self._record.remark(f"{self._host(node)}: {message.text}")
+            case Written():
+                problem = self._archive.keep(message)
+                if problem is not None:
+                    self._record.remark(f"{self._host(node)}: {problem}")
 
     def _hear_warning(self, node: int) -> None:
         """Where there is no scheduler to end a job early, somebody wants this one agent gone."""

@@ -36,6 +36,10 @@ class Fit:
 
     gpus_per_node: int = 0
     found: Mapping[str, Found] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
+    """Where no scheduler will choose them."""
+    python_is_there: bool = False
+    """The ranks' Python is one of the hosts' own, so there is nothing to look for here."""
 
 
 class Scheduler(Protocol):

@@ -2,6 +2,7 @@
 
 import hmac
 import os
+import select
 import socket
 import struct
 import threading
@@ -18,6 +19,7 @@ from echelon.node.channel import (
     ChannelClosed,
     Doorman,
     dial,
+    interests,
 )
 
 TOKEN = b"t" * 32
@@ -53,6 +55,34 @@ def test_messages_arrive_in_order_and_only_once(pair):
         pair[0].send({"n": number})
     assert [message["n"] for message in pair[1].receive()] == list(range(100))
     assert pair[1].receive() == []
+
+
+@pytest.mark.parametrize("cut", range(12))
+def test_what_comes_before_the_prologue_is_passed_over(ends, cut):
+    channel = Channel(ends[1].fileno(), ends[1].fileno(), prologue=b"begin")
+    stream = b"motd bebeginX"[:-1] + frame(b"{}")
+    ends[0].sendall(stream[:cut])
+    assert channel.receive() == []
+    ends[0].sendall(stream[cut:])
+    assert channel.receive() == [{}]
+    ends[0].sendall(frame(b'{"begin": 1}'))
+    assert channel.receive() == [{"begin": 1}]
+
+
+def test_a_babbler_who_never_begins_does_not_fill_the_memory(ends):
+    channel = Channel(ends[1].fileno(), ends[1].fileno(), prologue=b"begin")
+    for _ in range(50):
+        ends[0].sendall(b"x" * 10_000)
+        channel.receive()
+    assert len(channel._incoming) < 100
+
+
+def test_room_to_write_is_waited_for_only_while_something_is_unsent(pair):
+    fd = pair[0].fileno()
+    assert interests([pair[0]]) == {fd: select.POLLIN | select.POLLHUP}
+    while not pair[0].unsent_bytes:
+        pair[0].send({"text": "x" * 10_000})
+    assert interests([pair[0]]) == {fd: select.POLLIN | select.POLLHUP | select.POLLOUT}
 
 
 def test_nothing_has_arrived_while_nothing_was_sent(pair):

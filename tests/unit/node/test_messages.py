@@ -36,6 +36,7 @@ EXAMPLES = (
     messages.Trouble(what="no torch", why="ImportError", hint="pip install torch"),
     messages.Warned(),
     messages.Remark(text="hello"),
+    messages.Written(file="rank-0.out", data="aGVsbG8=", whole=True),
 )
 
 

@@ -1,12 +1,17 @@
 """What an agent and its ranks leave for each other in the node-local folder."""
 
 import json
+import os
+import signal
 import struct
+import subprocess
+import sys
+import tempfile
 
 import pytest
 
 from echelon.node.messages import ErrorRecord
-from echelon.node.node_dir import NodeDir, parse_error
+from echelon.node.node_dir import NodeDir, parse_error, remove_abandoned
 
 
 @pytest.fixture
@@ -84,3 +89,25 @@ def test_last_words_that_make_no_sense_are_none(node_dir, text):
 
 def test_no_last_words_are_none(node_dir):
     assert node_dir.read_error(5) is None
+
+
+def test_a_folder_whose_agent_was_killed_is_removed_by_the_next_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = "from echelon.node.node_dir import NodeDir; import os; NodeDir.create('gpt'); os.kill(os.getpid(), 9)"
+    killed = subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    living = NodeDir.create("gpt")
+    other = NodeDir.create("gpt")
+    assert not left.exists()
+    assert living.path.exists()
+    assert other.path.exists()
+
+
+@pytest.mark.parametrize("name", ["echelon-notes", "echelon"])
+def test_folders_of_other_people_and_other_things_are_left_alone(tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / "echelon-link").symlink_to(tmp_path / name)
+    remove_abandoned(tmp_path)
+    assert (tmp_path / name).exists()
+    assert (tmp_path / "echelon-link").is_symlink()

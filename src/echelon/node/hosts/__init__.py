@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from echelon.job import Job
+from echelon.node.channel import Channel
+from echelon.node.situation import Loss
 
 MEMBERS = {
     "local": "echelon.node.hosts.rehearsed",
     "slurm": "echelon.node.hosts.slurm",
     "pbs": "echelon.node.hosts.pbs",
+    "ssh": "echelon.node.hosts.ssh",
 }
 
 
@@ -57,11 +60,26 @@ class Hosts(Protocol):
     """The environment that agents are to be sent; None where whatever starts them brings it along."""
     all: Sequence[Host]
 
-    def listen_address(self) -> str:
-        """The one address of this machine that all hosts can reach."""
+    def gather(self, wake: int) -> None:
+        """Whatever must be known of the hosts before anything starts; a signal on `wake` cuts the waiting short."""
+
+    def listen_address(self) -> str | None:
+        """The one address of this machine that all hosts can reach; None where agents do not dial."""
+
+    def remarks(self) -> Sequence[str]:
+        """What the person who watches should know of the hosts before anything starts."""
 
     def start(self, node: int, argv: Sequence[str]) -> subprocess.Popen[bytes]:
         """Starts an agent there; the process is what holds on to it from here."""
+
+    def connecting(self) -> Sequence[Channel]:
+        """Channels that were opened from here and are no agent's yet."""
+
+    def arrivals(self) -> Sequence[Channel]:
+        """Those of them behind which an agent has been started by now."""
+
+    def loss(self, process: subprocess.Popen[bytes]) -> Loss:
+        """What the end of the process that held on to an agent says about its host."""
 
     def end(self, process: subprocess.Popen[bytes], node_dir: Path | None) -> None:
         """For an agent whose channel is closed: what does not leave by itself is ended, with all it has."""
@@ -70,13 +88,35 @@ class Hosts(Protocol):
         """Called now and then: what was to end and has not is ended for good."""
 
     def close(self) -> None:
-        """After the last one was ended: returns when nothing of ours is left here."""
+        """The attempt is over: nothing of ours holds on to any host after this."""
 
     def ask(self) -> Question | None:
         """Asks the scheduler how this attempt stands; None where there is nobody to ask."""
 
     def requeue(self, lost: Sequence[str]) -> None:
         """Has the scheduler start another attempt, without the hosts that were lost; raises SchedulerError."""
+
+
+class Dialled:
+    """What hosts have in common whose agents dial the supervisor: nothing is opened from here."""
+
+    def gather(self, wake: int) -> None:
+        pass
+
+    def remarks(self) -> Sequence[str]:
+        return ()
+
+    def connecting(self) -> Sequence[Channel]:
+        return ()
+
+    def arrivals(self) -> Sequence[Channel]:
+        return ()
+
+    def loss(self, process: subprocess.Popen[bytes]) -> Loss:  # noqa: ARG002  all are asked alike
+        return Loss.PROCESS
+
+    def close(self) -> None:
+        pass
 
 
 def hosts_of(job: Job, run_path: Path, environ: Mapping[str, str]) -> Hosts:

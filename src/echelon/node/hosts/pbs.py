@@ -11,7 +11,7 @@ from echelon.command import typed
 from echelon.errors import EnvironmentProblem, SchedulerError
 from echelon.job import Job
 from echelon.node.carried import sent_along
-from echelon.node.hosts import Host, Question, Unreachable
+from echelon.node.hosts import Dialled, Host, Question, Unreachable
 from echelon.node.hosts.pbs_tools import JobQuestion, ask, find_tool
 from echelon.node.interfaces import own_address
 from echelon.run_dir import RunDir
@@ -76,7 +76,7 @@ def task_argv(way: str, tool: str, host: str, index: int, argv: Sequence[str]) -
             return [tool, "-n", "-o", "BatchMode=yes", host, typed(argv)]
 
 
-class PbsHosts:
+class PbsHosts(Dialled):
     comes_back = False
     early_seconds = 0.0  # PBS gives no notice of its own
 

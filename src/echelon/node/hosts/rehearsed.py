@@ -11,7 +11,7 @@ from pathlib import Path
 
 from echelon.job import Job
 from echelon.node import processes
-from echelon.node.hosts import Host, Question
+from echelon.node.hosts import Dialled, Host, Question
 from echelon.node.node_dir import NodeDir
 from echelon.plan import gpus_of_node
 
@@ -23,7 +23,7 @@ def hosts(job: Job, run_path: Path, environ: Mapping[str, str]) -> Rehearsed:  #
     return Rehearsed(job, environ)
 
 
-class Rehearsed:
+class Rehearsed(Dialled):
     comes_back = True
     early_seconds = 0.0
     reserve_seconds = 0.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from echelon.errors import EnvironmentProblem, SchedulerError
 from echelon.job import Job
-from echelon.node.hosts import Host, Question, Unreachable
+from echelon.node.hosts import Dialled, Host, Question, Unreachable
 from echelon.node.hosts.slurm_tools import JobQuestion, ask, parse_standing
 from echelon.node.interfaces import own_address
 from echelon.run_dir import RunDir
@@ -69,7 +69,7 @@ def srun_argv(job: Job, host: str, cpus: int | None, argv: Sequence[str]) -> lis
     return ["srun", *options, *argv]
 
 
-class SlurmHosts:
+class SlurmHosts(Dialled):
     comes_back = False
     carried = None
     reserve_seconds = 0.0

@@ -1,0 +1,126 @@
+"""The agent at the other end of an ssh connection, which is its channel."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import sys
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from echelon.codec import decode
+from echelon.errors import EchelonError
+from echelon.job import Job, ScriptKind
+from echelon.node.agent import Post, serve
+from echelon.node.channel import Channel, ChannelClosed
+from echelon.node.environ import node_environ
+from echelon.node.interfaces import own_address
+from echelon.node.messages import Hello, Trouble, to_wire
+from echelon.node.node_dir import NodeDir
+from echelon.node.sinks import InRunDirectory, OverChannel
+from echelon.run_dir import RunDir
+
+BRIEF_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brief:
+    """All that an agent must know and cannot see: it comes over the connection, so that nothing shows in a command."""
+
+    job: Job
+    run_path: str
+    """On the supervisor's machine, and on this one where they share it."""
+    shared: bool
+    attempt: int
+    node: int
+    host: str
+    peers: tuple[str, ...]
+    """Addresses, then names, of the other hosts."""
+    environ: Mapping[str, str]
+
+
+def main(folder: Path, read_fd: int, write_fd: int) -> int:
+    """`folder` is this agent's own: what was sent is in it, and it goes with the agent."""
+    for fd in (read_fd, write_fd):
+        os.set_inheritable(fd, False)  # the connection must not live on in a child of ours
+    channel = Channel(read_fd, write_fd)
+    try:
+        brief = decode(Brief, _first_message(channel))
+        try:
+            post = _post(brief, folder, channel)
+            address = own_address(brief.peers, brief.job.interface)
+        except (OSError, EchelonError, tarfile.TarError) as error:
+            _refuse(channel, brief, folder, error)
+            return 1
+        return serve(post, lambda: (channel, address))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _post(brief: Brief, folder: Path, channel: Channel) -> Post:
+    real, own = RunDir(Path(brief.run_path)), RunDir(folder / Path(brief.run_path).name)
+    job = localized(brief.job, _unpacked(brief, own))
+    own.write_description(job, {})
+    return Post(
+        job=job,
+        node=brief.node,
+        host=brief.host,
+        node_dir=NodeDir(folder),
+        attempt=(real if brief.shared else own).attempt(brief.attempt),
+        environ=node_environ({**os.environ, **brief.environ}, job),
+        run_path=own.path,
+        shown_run_path=real.path,
+        sinks=InRunDirectory() if brief.shared else OverChannel(channel),
+    )
+
+
+def _refuse(channel: Channel, brief: Brief, folder: Path, error: Exception) -> None:
+    """Says what cannot be mended by another start, and leaves when it has been heard."""
+    what, why = getattr(error, "what", "the agent cannot start"), getattr(error, "why", None) or str(error)
+    hint = getattr(error, "hint", None) or "mend that, then echelon resume {run}"
+    channel.send(to_wire(Hello(node=brief.node, host=brief.host, address="", pid=os.getpid(), node_dir=str(folder))))
+    channel.send(to_wire(Trouble(what=what, why=why, hint=hint)))
+    _first_message(channel)
+
+
+def _first_message(channel: Channel) -> dict[str, Any]:
+    poller = select.poll()
+    poller.register(channel.fileno(), select.POLLIN)
+    try:
+        while poller.poll(BRIEF_SECONDS * 1000):
+            messages = channel.receive()
+            if messages:
+                return messages[0]
+    except ChannelClosed:
+        pass
+    sys.exit(0)  # whoever started us is gone
+
+
+def _unpacked(brief: Brief, run_dir: RunDir) -> Path | None:
+    """The folder with the snapshot in it, if there is one."""
+    if not brief.job.snapshot:
+        return None
+    source = RunDir(Path(brief.run_path)).code if brief.shared else run_dir.code
+    target = run_dir.path / "code"
+    with tarfile.open(source) as archive:
+        if hasattr(tarfile, "tar_filter"):
+            archive.extractall(target, filter="tar")
+        else:
+            archive.extractall(target)  # noqa: S202  our own archive, made by snapshot.py
+    if not brief.shared:
+        source.unlink()
+    return target
+
+
+def localized(job: Job, code: Path | None) -> Job:
+    """The job as this host can run it: in the snapshot, in the same folder as there, or in the home folder."""
+    if code is None:
+        return job if os.access(job.cwd, os.X_OK) else replace(job, cwd=str(Path.home()))
+    target = Path(job.script.target)
+    if job.script.kind is ScriptKind.FILE and target.is_absolute():
+        target = target.relative_to(job.cwd)
+    return replace(job, cwd=str(code), script=replace(job.script, target=str(target)))
