@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+"""What a file system without locks answers."""
+
 
 class Kind(str, enum.Enum):
     SUBMITTED = "submitted"
@@ -54,7 +57,7 @@ def append_event(path: Path, kind: Kind, attempt: int, **fields: Any) -> None:
     line = Event(kind=kind, time=time.time(), attempt=attempt, fields=fields).line() + "\n"
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)  # or the look at the last byte could fall into another writer's line
+        _lock(fd)  # or the look at the last byte could fall into another writer's line
         size = os.fstat(fd).st_size
         torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
         data = (("\n" if torn else "") + line).encode()
@@ -62,6 +65,14 @@ def append_event(path: Path, kind: Kind, attempt: int, **fields: Any) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(fd)
+
+
+def _lock(fd: int) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
 
 
 def read_events(path: Path) -> Iterator[Event]:

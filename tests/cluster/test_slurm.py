@@ -219,6 +219,29 @@ def test_an_administrator_requeues_the_job(cluster, echelon):
     assert samples(run, 2, 2)[-12:] == undisturbed(20)[-12:]
 
 
+def test_where_requeueing_is_not_allowed_a_successor_follows(cluster, echelon):
+    state = echelon.folder / "state"
+    run = echelon.submit("-N", "2", "--requeues", "1", TRAIN, "--samples", "60", "--state", state)
+    waiting(run)
+    first = native_id(run)
+    cluster.run("ctl", ["scontrol", "update", f"JobId={first}", "Requeue=0"], user="root")
+    cluster.run("ctl", ["scancel", "--batch", "--signal=USR1", first])
+    finished(run, "succeeded")
+    assert native_id(run) != first
+    assert [event["attempt"] for event in run.events("started")] == [0, 1]
+    assert samples(run, 2, 2) == undisturbed(60)
+
+
+def test_a_scancel_by_hand_is_the_end(cluster, echelon):
+    """Ranks die of the same TERM as in a preemption, and yet the job does not come back."""
+    run = echelon.submit("-N", "2", "--requeues", "3", TRAIN, "--samples", "600")
+    waiting(run)
+    cluster.run("ctl", ["scancel", native_id(run)])
+    wait_for(lambda: not cluster.jobs(), "the job to leave the queue")
+    assert run.status()["state"] == "CANCELLED"
+    assert run.events("requeued") == []
+
+
 def test_preemption_gives_notice_and_the_run_comes_back(cluster, echelon):
     """Slurm tells every process of the job, ranks too; the library outlives that, saves, and goes on later."""
     run = echelon.submit("-N", "2", "-p", "low", SAVE, "--samples", "120", "--seconds", "0.1")
@@ -276,7 +299,7 @@ def test_the_network_that_was_asked_for(echelon):
     )
     result = echelon("run", "-N", "2", "--cold", "--interface", "eth0", script)
     assert "[1] eth0 10.77." in result.stdout
-    assert "[echelon] GLOO_SOCKET_IFNAME=eth0, NCCL_SOCKET_IFNAME=eth0" in result.stdout
+    assert "[echelon] GLOO_SOCKET_IFNAME=eth0, NCCL_SOCKET_IFNAME==eth0" in result.stdout
     result = echelon("run", "-N", "2", "--cold", "--interface", "ib0", script)
     assert result.returncode == 3
     assert "no interface ib0 with an address on n1" in result.stderr

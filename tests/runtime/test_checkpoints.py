@@ -64,7 +64,7 @@ def undisturbed(tmp_path_factory):
     """What four ranks end with when nothing happens to them."""
     folder = tmp_path_factory.mktemp("undisturbed")
     done = subprocess.run(
-        [sys.executable, "-m", "echelon", "run", "-g", "4", LEARN, "--records", folder / "records"],
+        [sys.executable, "-m", "echelon", "run", "--on", "local", "-g", "4", LEARN, "--records", folder / "records"],
         env={**os.environ, "ECHELON_RUNS": str(folder / "runs"), "XDG_STATE_HOME": str(folder / "state")},
         cwd=folder, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False,
     )  # fmt: skip

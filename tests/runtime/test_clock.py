@@ -1,8 +1,9 @@
 """Notice, time limit and requeue, rehearsed on one machine."""
 
+import os
 import signal
 
-from running import SCRIPTS
+from running import SCRIPTS, wait_for
 
 STEPS = SCRIPTS / "steps.py"
 
@@ -56,18 +57,20 @@ if os.environ["RANK"] == "1":
     signal.signal(signal.SIGUSR1, stop)
 print("ready", flush=True)
 deadline = time.time() + 60
-while time.time() < deadline:
+while time.time() < deadline and not os.path.exists("leave"):
     time.sleep(0.01)
 """
 
 
 def test_usr1_goes_only_to_ranks_that_asked_for_it(echelon):
     script = echelon.script("train.py", HANDLER)
-    result = echelon("run", "-g", "2", "--cold", "--time", "3s", "--notice", "2s", "--grace", "1s", script)
-    run = echelon.only_run()
-    assert result.returncode == 75
-    assert "got USR1" in run.rank_log(1)
-    assert "SIGUSR1 to rank 1" in result.stdout
+    run = echelon.submit("-g", "2", "--cold", script)
+    wait_for(lambda: "ready" in run.rank_log(0) and "ready" in run.rank_log(1), "both ranks")
+    os.kill(run.supervisor(), signal.SIGUSR1)
+    wait_for(lambda: "got USR1" in run.rank_log(1), "the notice")
+    (echelon.folder / "leave").touch()
+    assert run.wait()["exit_code"] == 75
+    assert "SIGUSR1 to rank 1" in echelon("logs", run.id).stdout
     assert run.rank_log(0) == "ready\n", "rank 0 has no handler: the signal would have been its death"
 
 

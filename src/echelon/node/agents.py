@@ -169,6 +169,12 @@ class Agents:
                 lost.append((node, Loss.HOST))
         return lost
 
+    def hears_another_host(self, doubted: set[int]) -> bool:
+        """Whether the network still brings us word from anywhere but here."""
+        here = None if self.listener is None else self.listener.getsockname()[0]
+        others = [self.agents[node] for node in self.everyone() if node not in doubted]
+        return any(agent.address != here for agent in others)
+
     def end(self, node: int) -> None:
         """An agent leaves when its channel is closed; the hosts see to those that do not."""
         agent = self.agents.pop(node, None)

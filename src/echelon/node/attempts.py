@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import signal
 import socket
 import sys
@@ -18,13 +19,14 @@ from echelon.events import Kind, read_events
 from echelon.job import Job
 from echelon.node import kinship, lease, ports
 from echelon.node.agents import Agents
-from echelon.node.hosts import Hosts, Unreachable, hosts_of
+from echelon.node.hosts import Hosts, Standing, Unreachable, hosts_of
 from echelon.node.record import Record
 from echelon.node.situation import Ending, Outcome
 from echelon.node.supervisor import Supervisor, rules_of
 from echelon.node.wake import SUPERVISOR_SIGNALS, wake_on
 from echelon.run_dir import RunDir
 
+TERM_FOLLOWS_SECONDS = 1.0
 LEASE_PATIENCE_SECONDS = 120.0  # longer than a cut-off supervisor, or the lock of a dead file client, lives on
 
 
@@ -47,13 +49,18 @@ def main(run_path: Path) -> int:
         if not hosts.requeues_here:
             os.close(held)  # the next attempt may come before we are through
             return _requeue(hosts, outcome, run_dir, attempt)
+        if not _has_time(hosts, run_dir.read_job()):
+            reason = f"{outcome.reason}, and the allocation is about to end"
+            hint = "echelon resume {run}, in another one"
+            over = Outcome(ending=Ending.FAILED, exit_code=outcome.exit_code, reason=reason, hint=hint)
+            Record(run_dir, attempt).finish(over)
+            return over.exit_code
         requeued += outcome.counts
 
 
 def _patience(environ: Mapping[str, str]) -> float:
     """A job that its scheduler has put back may start before the supervisor that it lost has noticed."""
-    again = environ.get("SLURM_RESTART_COUNT", "0") != "0" or "PBS_JOBID" in environ  # PBS does not tell a rerun
-    return LEASE_PATIENCE_SECONDS if again else 0.0
+    return LEASE_PATIENCE_SECONDS if "SLURM_JOB_ID" in environ or "PBS_JOBID" in environ else 0.0
 
 
 def requeues_so_far(run_dir: RunDir) -> int:
@@ -81,6 +88,9 @@ def _one_attempt(run_dir: RunDir, attempt: int, requeued: int, wake: int) -> tup
         record.remark(text)
         reason = f"internal error: {text.strip().splitlines()[-1]}"
         outcome = Outcome(ending=Ending.FAILED, exit_code=exit_codes.NO_VERDICT, reason=reason)
+    if outcome.ending is Ending.REQUEUED and hosts is not None and _was_cancelled(run_dir, outcome, hosts, wake):
+        reason = f"cancelled; {outcome.reason}"
+        outcome = Outcome(ending=Ending.CANCELLED, exit_code=128 + signal.SIGTERM, reason=reason)
     if outcome.ending is Ending.CANCELLED and hosts is not None and _was_taken_back(hosts):
         reason = "the scheduler put the job back into its queue"
         outcome = Outcome(ending=Ending.REQUEUED, exit_code=exit_codes.REQUEUE, reason=reason, counts=False)
@@ -106,18 +116,41 @@ def _failure(error: EchelonError) -> Outcome:
     return Outcome(ending=Ending.FAILED, exit_code=error.exit_code, reason=reason, hint=error.hint or "")
 
 
+def _was_cancelled(run_dir: RunDir, outcome: Outcome, hosts: Hosts, wake: int) -> bool:
+    """A cancel that came when all ranks had left. Who ends a whole job sends TERM to its ranks and to us at once."""
+    if run_dir.cancel_mark.exists():
+        return True
+    at_once = not outcome.counts and not hosts.requeues_here
+    readable, _, _ = select.select([wake], [], [], TERM_FOLLOWS_SECONDS if at_once else 0.0)
+    return bool(readable) and signal.SIGTERM in os.read(wake, 4096)
+
+
 def _was_taken_back(hosts: Hosts) -> bool:
     """TERM is what a scheduler sends to end a job, and to put it back into the queue."""
+    standing = _standing(hosts)
+    return standing is not None and standing.taken_back
+
+
+def _has_time(hosts: Hosts, job: Job) -> bool:
+    """Whether an attempt that starts now could do anything before it is told to stop."""
+    standing = _standing(hosts)
+    if standing is None or standing.end_at is None:
+        return True
+    return standing.end_at - time.time() > job.policies.notice.total_seconds()
+
+
+def _standing(hosts: Hosts) -> Standing | None:
+    """The scheduler's answer; none where nobody gives one."""
     question = hosts.ask()
     while question is not None:
         try:
             standing = question.answer()
         except Unreachable:
-            return False
+            return None
         if standing is not None:
-            return standing.taken_back
+            return standing
         time.sleep(0.02)
-    return False
+    return None
 
 
 def _supervise(

@@ -253,12 +253,12 @@ def _gathering_timed_out(state: State) -> Decision:
         state, actions = begin(state, present[: state.rules.nodes])
         return state, (*ends, *actions)
     names = ", ".join(state.hosts.get(node, f"node {node}") for node in absent)
-    outcome = Outcome(
-        ending=Ending.FAILED,
-        exit_code=1,
-        reason=f"no agent came from {names} in time",
-        hint="job.out in the run's folder has what they said; --join-timeout gives them longer",
-    )
+    because = f"no agent came from {names} in time"
+    hint = "job.out in the run's folder has what they said; --join-timeout gives them longer"
+    if state.rules.host_comes_back:
+        outcome = Outcome(ending=Ending.FAILED, exit_code=1, reason=because, hint=hint)
+    else:
+        outcome = requeue(state, because, 1, hint)
     state, actions = finish(state, outcome)
     return state, (*ends, *actions)
 

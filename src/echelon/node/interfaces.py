@@ -99,4 +99,5 @@ def variables_for(address: str, interface: str | None) -> dict[str, str]:
         if address.startswith(LOOPBACK) or resolved(socket.gethostname()) == address:
             return {}
         interface = interface_of(address)
-    return {} if interface is None else {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    # NCCL takes a bare name for the beginning of one: eth1 would be eth10 too
+    return {} if interface is None else {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}

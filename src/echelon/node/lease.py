@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import socket
 import struct
 import time
 from pathlib import Path
+
+from echelon.events import NO_LOCKS
 
 QUESTION = struct.Struct("hhqqi")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 
@@ -17,7 +18,6 @@ class LeaseHeld(Exception):  # noqa: N818  a fact about the run, not a failure
     """Another supervisor of this run is alive."""
 
 
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 LOOK_SECONDS = 0.5
 
 
@@ -55,6 +55,10 @@ def is_held(path: Path) -> bool:
         return False
     try:
         answer = fcntl.fcntl(fd, fcntl.F_GETLK, QUESTION.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        return False
     finally:
         os.close(fd)
     return bool(QUESTION.unpack(answer)[0] != fcntl.F_UNLCK)

@@ -205,7 +205,7 @@ class Supervisor:
             standing = self._question.answer()
         except Unreachable as problem:
             self._question, self._doubted = None, set()
-            if doubted:
+            if doubted and not self._agents.hears_another_host(doubted):
                 self._handle(Hopeless(_cut_off([self._host(node) for node in sorted(doubted)], str(problem))))
             for node in doubted:
                 self._handle(AgentLost(node, Loss.HOST))

@@ -54,7 +54,7 @@ def test_a_route_to_a_peer_gives_the_address(monkeypatch):
 def test_gloo_and_nccl_are_told_only_where_they_would_go_wrong(monkeypatch, own_name_resolves_to, told):
     monkeypatch.setattr(interfaces, "resolved", lambda name: own_name_resolves_to if name == NAME else None)
     monkeypatch.setattr(interfaces, "interface_of", lambda _: "eth0")
-    expected = {"GLOO_SOCKET_IFNAME": told, "NCCL_SOCKET_IFNAME": told} if told else {}
+    expected = {"GLOO_SOCKET_IFNAME": told, "NCCL_SOCKET_IFNAME": f"={told}"} if told else {}
     assert interfaces.variables_for("10.0.0.1", None) == expected
 
 
@@ -66,4 +66,4 @@ def test_on_one_machine_any_address_will_do():
 
 
 def test_an_interface_that_was_asked_for_is_always_told():
-    assert interfaces.variables_for("10.0.0.1", "ib0")["NCCL_SOCKET_IFNAME"] == "ib0"
+    assert interfaces.variables_for("10.0.0.1", "ib0")["NCCL_SOCKET_IFNAME"] == "=ib0"

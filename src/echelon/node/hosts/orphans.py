@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from collections.abc import Mapping
 
+from echelon.errors import EchelonError
+from echelon.events import Kind, append_event
 from echelon.job import Job
 from echelon.node.hosts import Unreachable
 from echelon.node.hosts.slurm import first_host_is_down
-from echelon.node.hosts.slurm_tools import ask
+from echelon.node.hosts.slurm_requeue import put_back
 from echelon.run_dir import AttemptDir, RunDir
 
 PATIENCE_SECONDS = 900.0  # sites give a silent node up after as many as 300
@@ -26,16 +27,21 @@ def requeue_without_supervisor(job: Job, attempt: AttemptDir, environ: Mapping[s
         follow_up(job, RunDir(attempt.path.parent), attempt, environ, PATIENCE_SECONDS)
     if job.scheduler != "slurm":
         return
+    run_dir = RunDir(attempt.path.parent)
+    claimed = False
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:
             if first_host_is_down(environ):
-                if attempt.claim_orphans():
-                    ask(["scontrol", "requeue", environ["SLURM_JOB_ID"]], environ)
+                claimed = claimed or attempt.claim_orphans()
+                if claimed:
+                    put_back(run_dir, environ, ())
+                    reason = "the host of the supervisor is down"
+                    append_event(run_dir.events, Kind.REQUEUED, attempt.number, reason=reason, counts=False)
                 return
         except Unreachable:
             pass  # it may be this node that is cut off
-        except subprocess.CalledProcessError as refusal:
-            print(f"the job lost its first node and cannot be requeued: {refusal.stderr.strip()}", flush=True)
+        except (OSError, EchelonError) as error:
+            print(f"the job lost its first node and is not requeued: {error}", flush=True)
             return
         time.sleep(LOOK_SECONDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +10,8 @@ from echelon.command import typed
 from echelon.errors import EnvironmentProblem, SchedulerError
 from echelon.job import Job
 from echelon.node.carried import sent_along
-from echelon.node.hosts import Dialled, Host, Hosts, Question, Unreachable
+from echelon.node.hosts import Host, Hosts, Question
+from echelon.node.hosts.batch_job import BatchHosts, patiently, reserve_of
 from echelon.node.hosts.pbs_tools import JobQuestion, ask, find_tool
 from echelon.node.interfaces import own_address
 from echelon.run_dir import RunDir
@@ -19,7 +19,6 @@ from echelon.sealed import KEY_VARIABLE
 
 LEAVE_SECONDS = 8.0  # an agent whose channel is closed ends its ranks and cleans up in less
 REQUEUE_PATIENCE_SECONDS = 900.0
-SUCCESSOR_SECONDS = 10.0
 WAYS = ("pbs_tmrsh", "pbsdsh", "ssh")
 """What starts a task on another host, best first."""
 KEPT = ("PBS_DEFAULT", "PBS_SERVER", "PBS_CONF_FILE", "PBS_EXEC", "PBS_HOME")
@@ -58,13 +57,6 @@ def names_of(job: Job, lines: Sequence[str]) -> list[str]:
     return names
 
 
-def reserve_of(job: Job) -> float:
-    """TERM at the walltime looks like a qdel, and KILL follows in ten seconds: we are through before. Pure."""
-    enough = job.policies.grace.total_seconds() + SUCCESSOR_SECONDS
-    limit = job.resources.time_limit
-    return enough if limit is None else min(enough, limit.total_seconds() / 10)
-
-
 def task_argv(way: str, tool: str, host: str, index: int, argv: Sequence[str]) -> list[str]:
     """One task on one host; `index` is the host's first line in PBS_NODEFILE. Pure."""
     match way:
@@ -76,17 +68,16 @@ def task_argv(way: str, tool: str, host: str, index: int, argv: Sequence[str]) -
             return [tool, "-n", "-o", "BatchMode=yes", host, typed(argv)]
 
 
-class PbsHosts(Dialled):
-    comes_back = False
+class PbsHosts(BatchHosts):
     early_seconds = 0.0  # PBS gives no notice of its own
 
     def __init__(self, job: Job, run_dir: RunDir, environ: Mapping[str, str]) -> None:
+        super().__init__()
         self._job = job
         self._run_dir = run_dir
         self._environ = dict(environ)
         self._id = environ.get("PBS_JOBID", "")
         self._lines = read_nodefile(environ)
-        self._leaving: list[tuple[subprocess.Popen[bytes], float]] = []
         self._qstat = find_tool("qstat", environ)
         self.requeues_here = job.scheduler == "allocation"
         self.carried: Mapping[str, str] | None = sent_along(environ)
@@ -111,40 +102,13 @@ class PbsHosts(Dialled):
         why = f"none of {', '.join(WAYS)} is on PATH or in PBS_EXEC/bin"
         raise EnvironmentProblem(f"nothing here starts a process on {host}", why=why)
 
-    def end(self, process: subprocess.Popen[bytes], node_dir: Path | None) -> None:  # noqa: ARG002  not of this host
-        """It leaves by itself when its channel is closed."""
-        self._leaving.append((process, time.monotonic() + LEAVE_SECONDS))
-
-    def tend(self) -> None:
-        """What waits for a task is told to end it, and is ended itself a moment later."""
-        now = time.monotonic()
-        for process, deadline in self._leaving:
-            if process.poll() is None and now > deadline + 1.0:
-                process.kill()
-            elif process.poll() is None and now > deadline:
-                process.terminate()
-        self._leaving = [entry for entry in self._leaving if entry[0].poll() is None]
-
     def ask(self) -> Question | None:
         if self._qstat is None or not self._id:
             return None
         return JobQuestion(self._qstat, self._id, self._environ)
 
-    # Requeueing
-
     def requeue(self, lost: Sequence[str]) -> None:  # noqa: ARG002  PBS cannot be told to leave hosts out
-        deadline = time.monotonic() + REQUEUE_PATIENCE_SECONDS
-        pause = 1.0
-        while True:
-            try:
-                submit_successor(self._run_dir, self._environ)
-            except Unreachable as error:
-                if time.monotonic() > deadline:
-                    raise SchedulerError("PBS cannot be reached, so nothing follows this job", why=str(error)) from None
-            else:
-                return
-            time.sleep(pause)
-            pause = min(pause * 2, 30.0)
+        patiently(lambda: submit_successor(self._run_dir, self._environ), "PBS")
 
 
 def submit_successor(run_dir: RunDir, environ: Mapping[str, str]) -> None:

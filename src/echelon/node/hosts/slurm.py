@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from echelon.errors import EnvironmentProblem, SchedulerError
+from echelon.errors import EnvironmentProblem
 from echelon.job import Job
-from echelon.node.hosts import Dialled, Host, Hosts, Question, Unreachable
-from echelon.node.hosts.slurm_tools import JobQuestion, ask, parse_standing
+from echelon.node.hosts import Host, Hosts, Question
+from echelon.node.hosts.batch_job import BatchHosts, patiently, reserve_of
+from echelon.node.hosts.slurm_requeue import put_back
+from echelon.node.hosts.slurm_tools import JobQuestion, ask
 from echelon.node.interfaces import own_address
 from echelon.run_dir import RunDir
 from echelon.runtime import slurm_step
-
-LEAVE_SECONDS = 8.0  # an agent whose channel is closed ends its ranks and cleans up in less
-REQUEUE_PATIENCE_SECONDS = 900.0
 
 # What srun would read as wishes, but were the wishes of the whole job, or of the shell around us.
 JOB_WIDE = (
@@ -69,13 +67,12 @@ def srun_argv(job: Job, host: str, cpus: int | None, argv: Sequence[str]) -> lis
     return ["srun", *options, *argv]
 
 
-class SlurmHosts(Dialled):
-    comes_back = False
+class SlurmHosts(BatchHosts):
     carried: Mapping[str, str] | None = None
-    reserve_seconds = 0.0
     early_seconds = 65.0  # it looks every 30 s, and adds a margin
 
     def __init__(self, job: Job, run_dir: RunDir, environ: Mapping[str, str]) -> None:
+        super().__init__()
         self._job = job
         self._run_dir = run_dir
         self._environ = {name: value for name, value in environ.items() if name not in JOB_WIDE}
@@ -83,7 +80,7 @@ class SlurmHosts(Dialled):
         self._id = environ.get("SLURM_JOB_ID", "")
         self._restarts = int(environ.get("SLURM_RESTART_COUNT") or 0)
         self.requeues_here = job.scheduler == "allocation"
-        self._leaving: list[tuple[subprocess.Popen[bytes], float]] = []
+        self.reserve_seconds = reserve_of(job)
         self.all: Sequence[Host] = [Host(name=name) for name in names_of(job, environ)]
 
     def listen_address(self) -> str:
@@ -99,84 +96,11 @@ class SlurmHosts(Dialled):
             start_new_session=True,
         )
 
-    def end(self, process: subprocess.Popen[bytes], node_dir: Path | None) -> None:  # noqa: ARG002  not of this host
-        """It leaves by itself when its channel is closed; srun would kill it, ranks, folder and all."""
-        self._leaving.append((process, time.monotonic() + LEAVE_SECONDS))
-
-    def tend(self) -> None:
-        now = time.monotonic()
-        for process, deadline in self._leaving:
-            if process.poll() is None and now > deadline:
-                process.kill()  # its step ends with it, on a host that can still be reached
-        self._leaving = [entry for entry in self._leaving if entry[0].poll() is None]
-
-    def close(self) -> None:
-        while self._leaving:
-            self.tend()
-            time.sleep(0.02)
-
     def ask(self) -> Question | None:
         return JobQuestion(self._id, self._restarts, self._environ)
 
-    # Requeueing
-
     def requeue(self, lost: Sequence[str]) -> None:
-        deadline = time.monotonic() + REQUEUE_PATIENCE_SECONDS
-        pause = 1.0
-        while True:
-            try:
-                self._put_back(lost)
-            except Unreachable as error:
-                if time.monotonic() > deadline:
-                    raise SchedulerError(
-                        "Slurm cannot be reached, so the job is not requeued", why=str(error)
-                    ) from None
-            else:
-                return
-            time.sleep(pause)
-            pause = min(pause * 2, 30.0)
-
-    def _put_back(self, lost: Sequence[str]) -> None:
-        """Unless somebody did it before us: then it is the next attempt that would be put back."""
-        try:
-            if parse_standing(
-                ask(["scontrol", "show", "job", self._id, "-o"], self._environ), self._restarts
-            ).taken_back:
-                return
-            ask(["scontrol", "requeue", self._id], self._environ)
-        except subprocess.CalledProcessError as refusal:
-            self._submit_successor(lost, refusal.stderr.strip())
-            return
-        if lost:
-            try:
-                ask(["scontrol", "update", f"JobId={self._id}", f"ExcNodeList={','.join(lost)}"], self._environ)
-            except subprocess.CalledProcessError as refusal:
-                print(f"Slurm would not exclude {', '.join(lost)}: {refusal.stderr.strip()}", flush=True)
-
-    def _submit_successor(self, lost: Sequence[str], refusal: str) -> None:
-        """Where requeueing is not allowed: the same script once more, after this job."""
-        task = self._environ.get("SLURM_ARRAY_TASK_ID")
-        options = [f"--array={task}"] if task else []
-        options += [f"--exclude={','.join(lost)}"] if lost else []
-        argv = ["sbatch", "--parsable", f"--dependency=afterany:{self._id}", *options, str(self._run_dir.job_script)]
-        try:
-            printed = ask(argv, outside(self._environ))
-        except subprocess.CalledProcessError as error:
-            raise SchedulerError(
-                "the job can neither be requeued nor submitted again",
-                why=f"{refusal}\n{error.stderr.strip()}",
-                hint="echelon resume {run}, from a login node",
-            ) from error
-        successor = printed.strip().partition(";")[0]
-        self._run_dir.write(
-            self._run_dir.native_id, f"{successor}_{task}\n".encode() if task else f"{successor}\n".encode()
-        )
-
-
-def outside(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what belongs to the job around us."""
-    ours = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "PMI")
-    return {name: value for name, value in environ.items() if name == "SLURM_CONF" or not name.startswith(ours)}
+        patiently(lambda: put_back(self._run_dir, self._environ, lost), "Slurm")
 
 
 def first_host_is_down(environ: Mapping[str, str]) -> bool:

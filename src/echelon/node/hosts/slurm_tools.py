@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 
@@ -68,18 +68,17 @@ class JobQuestion:
         self._restart_count = restart_count
         self._deadline = time.monotonic() + ANSWER_SECONDS
         self._process: subprocess.Popen[bytes] | None = None
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed with the answer; a pipe could fill up
         try:
             self._process = subprocess.Popen(
                 ["scontrol", "show", "job", job_id, "-o"],
                 env=plain(environ),
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=self._said,
                 stderr=subprocess.DEVNULL,
             )
         except OSError:
             return  # no scontrol here: nobody will answer
-        if self._process.stdout is not None:
-            os.set_blocking(self._process.stdout.fileno(), False)
 
     def answer(self) -> Standing | None:
         process = self._process
@@ -89,7 +88,10 @@ class JobQuestion:
         if code is None and time.monotonic() < self._deadline:
             return None
         process.kill()
-        out = process.communicate()[0]
+        process.wait()
+        self._said.seek(0)
+        with self._said as said:
+            text = said.read().decode(errors="replace")
         if code != 0:
             raise Unreachable("scontrol did not answer")
-        return parse_standing(out.decode(errors="replace"), self._restart_count)
+        return parse_standing(text, self._restart_count)

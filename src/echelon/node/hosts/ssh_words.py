@@ -32,8 +32,8 @@ def ssh_argv(host: str, python: str, heartbeat: float) -> list[str]:
     A connection that the user keeps open (ControlMaster) is used, but ours never becomes one: it would outlive the run.
     """
     options = (
-        *("BatchMode=yes", "ControlMaster=no", "ClearAllForwardings=yes", "RequestTTY=no", "LogLevel=INFO"),
-        *(f"ConnectTimeout={CONNECT_SECONDS}", f"ServerAliveInterval={max(1, math.ceil(heartbeat))}"),
+        *("BatchMode=yes", "ControlMaster=no", "ClearAllForwardings=yes", "RequestTTY=no", "RemoteCommand=none"),
+        *("LogLevel=INFO", f"ConnectTimeout={CONNECT_SECONDS}", f"ServerAliveInterval={max(1, math.ceil(heartbeat))}"),
         "ServerAliveCountMax=2",
     )
     words = [word for option in options for word in ("-o", option)]

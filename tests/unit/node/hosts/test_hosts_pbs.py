@@ -10,12 +10,12 @@ from echelon.errors import EnvironmentProblem, SchedulerError
 from echelon.job import Job, Policies, Resources, Script, ScriptKind
 from echelon.node.clock import Clock
 from echelon.node.hosts import Unreachable
+from echelon.node.hosts.batch_job import reserve_of
 from echelon.node.hosts.pbs import (
     PbsHosts,
     names_of,
     outside,
     read_nodefile,
-    reserve_of,
     submit_successor,
     task_argv,
 )

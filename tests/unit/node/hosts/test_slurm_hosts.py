@@ -6,7 +6,8 @@ import pytest
 
 from echelon.errors import EnvironmentProblem
 from echelon.job import Job, Resources, Script, ScriptKind
-from echelon.node.hosts.slurm import cpus_of, names_of, outside, srun_argv
+from echelon.node.hosts.slurm import cpus_of, names_of, srun_argv
+from echelon.node.hosts.slurm_requeue import outside, successor_id
 from echelon.node.hosts.slurm_tools import UNREACHABLE, fields_of, parse_standing
 
 SHOWN = (
@@ -111,4 +112,12 @@ def test_words_that_mean_no(words):
 
 def test_what_belongs_to_the_job_around_us_is_left_behind():
     environ = {"SLURM_CONF": "/etc/s", "SLURM_NTASKS": "4", "SBATCH_X": "1", "PMI_RANK": "0", "HOME": "/h"}
-    assert outside(environ) == {"SLURM_CONF": "/etc/s", "HOME": "/h"}
+    assert outside({**environ, "SLURM_JWT": "j"}) == {"SLURM_CONF": "/etc/s", "SLURM_JWT": "j", "HOME": "/h"}
+
+
+@pytest.mark.parametrize(
+    ("printed", "task", "native_id"),
+    [("123\n", None, "123"), ("123;big\n", None, "123;big"), ("123\n", "4", "123_4"), ("123;big", "4", "123_4;big")],
+)
+def test_a_successor_goes_by_an_id_that_the_control_side_understands(printed, task, native_id):
+    assert successor_id(printed, task) == native_id
