@@ -149,11 +149,14 @@ def test_the_verdict_names_the_rank_that_failed(echelon, pbs, cluster):
     assert "n2" in result.stderr
     assert "ValueError: rank 3 is unhappy" in result.stderr
     nothing_runs(cluster)
+    wait_for(lambda: not pbs.unfinished(), "the job to end")
     assert pbs.jobs["0.ctl"].exit_status == 1
 
 
 def test_a_killed_rank_costs_one_restart(echelon, pbs, cluster):
-    run = echelon.submit("-N", "2", "-g", "2", "--restarts", "1", STEPS, "--steps", "200", "--seconds", "0.02")
+    run = echelon.submit(
+        "-N", "2", "-g", "2", "--restarts", "1", "--cold", STEPS, "--steps", "200", "--seconds", "0.02"
+    )
     wait_for(lambda: "step 3" in run.rank_log(2), "rank 2 to take steps")
     [victim] = [p for p in cluster.processes("n2") if ns_pid(p.pid) == run.pid_of(2)]
     os.kill(victim.pid, signal.SIGKILL)
@@ -209,7 +212,7 @@ def test_without_a_spare_the_run_goes_on_in_a_successor_on_other_hosts(echelon, 
 
 
 def test_a_lost_first_host_takes_the_supervisor_along_and_the_run_goes_on_all_the_same(cluster, echelon):
-    with Server(cluster, lost_after=15) as server:
+    with Server(cluster, lost_after=10) as server:
         use(echelon, server)
         run = echelon.submit(
             "-N", "2", "--requeues", "1", "--heartbeat", "3s", "--cold", STEPS, "--steps", "150", "--seconds", "0.02"
@@ -245,6 +248,7 @@ def test_the_notice_comes_by_the_clock_and_a_successor_goes_on(echelon, pbs, clu
     assert run.rank_log(1, attempt=1) == "attempt 1 b'a\\nb'\n"
     assert run.events("notice")[0]["attempt"] == 0
     assert pbs.jobs["1.ctl"].request.attributes["depend"] == "afterany:0.ctl"
+    wait_for(lambda: not pbs.unfinished(), "the last job to end")
     assert [job.exit_status for job in pbs.jobs.values()] == [75, 0]
     nothing_runs(cluster)
 
@@ -287,6 +291,7 @@ def test_what_can_never_run_says_so_and_refusals_say_what_to_try(echelon, pbs):
     assert reason == "it can never run as it is: not enough ncpus"
     assert echelon("cancel", run.id).returncode == 0
     assert run.status()["state"] == "CANCELLED"
+    assert not (run.path / "environment.sealed").exists()
     queue, resource = echelon("submit", "-p", "nowhere", STEPS), echelon("submit", "--pbs", "storage=gdata/ab12", STEPS)
     assert (queue.returncode, resource.returncode) == (4, 4)
     assert "qstat -Q" in queue.stderr
@@ -294,14 +299,14 @@ def test_what_can_never_run_says_so_and_refusals_say_what_to_try(echelon, pbs):
 
 
 def test_inside_of_a_job_its_hosts_are_used_without_submitting(echelon, pbs, cluster):
-    script = echelon.script("train.py", ALL_REDUCE)
+    script = echelon.script("train.py", "import os, socket; print(socket.gethostname(), os.environ['WORLD_SIZE'])")
     variables = f"PATH={echelon.env['PATH']} PYTHONPATH={os.environ.get('PYTHONPATH', '')}"
-    text = f"cd {echelon.folder} && {variables} {' '.join(echelon.argv('run', script))} >out 2>&1"
+    text = f"cd {echelon.folder} && {variables} {' '.join(echelon.argv('run', '--cold', script))} >out 2>&1"
     qsub(pbs, echelon.folder, text, "-l", "select=2:ncpus=2", "-l", "place=scatter")
     wait_for(lambda: not pbs.unfinished(), "the job to end", 60)
     out = (echelon.folder / "out").read_text()
     assert pbs.jobs["0.ctl"].exit_status == 0, out
-    assert out.count("sum 3.0") == 2
+    assert out.count("n1 2") == out.count("n2 2") == 1
 
 
 # The stand-in itself

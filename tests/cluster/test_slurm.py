@@ -303,6 +303,14 @@ def test_inside_of_an_allocation_nothing_is_submitted(cluster, echelon):
     assert len(cluster.run("ctl", ["squeue", "-h", "-a", "-t", "all"]).stdout.splitlines()) >= 1
 
 
+def test_the_library_finds_its_way_under_plain_srun(cluster, echelon):
+    argv = ["srun", "-N2", "--ntasks-per-node=2", "--cpus-per-task=1", sys.executable, TRAIN, "--samples", "12"]
+    result = cluster.run("ctl", argv, cwd=echelon.folder, env=echelon.env, check=False)
+    assert result.returncode == 0, result.stderr
+    taken = [int(line.split()[-1]) for line in result.stdout.splitlines() if line.startswith("step ")]
+    assert sorted(taken) == list(range(12))
+
+
 def test_an_array_is_a_run_for_each_index(echelon):
     result = echelon("submit", "-N", "1", "--array", "3-4", TRAIN, "--samples", "8")
     assert result.returncode == 0, result.stderr

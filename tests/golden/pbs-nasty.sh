@@ -6,7 +6,6 @@
 #PBS -r y
 #PBS -S /bin/sh
 #PBS -j oe
-#PBS -k oed
 #PBS -o /dev/null
 exec >>'/home/ada/it'"'"'s 100% $HOME/gpt-20260115-101500-7f3a/job.out' 2>&1
 environment=$('/opt/py thon/bin/python' -I '/home/ada/it'"'"'s 100% $HOME/gpt-20260115-101500-7f3a/echelon.pyz' environment '/home/ada/it'"'"'s 100% $HOME/gpt-20260115-101500-7f3a') || exit

@@ -37,9 +37,10 @@ FLAGS = {
 KEYS = [
     "nodes", "gpus_per_node", "gpu_type", "procs_per_node", "cpus", "mem", "min_nodes", "spare_nodes", "time", "notice",
     "requeues", "restarts", "hang_timeout", "grace", "heartbeat", "join_timeout", "name", "on", "launcher", "env",
-    "hosts", "hostfile", "snapshot", "python", "ports", "interface", "cpu", "cold", "partition", "account", "qos",
-    "constraint", "reservation", "nodelist", "exclude", "array", "dependency", "mail", "mail_type", "comment",
-    "licenses", "gres", "pbs_dialect", "site", "set", "slurm", "pbs", "queues",
+    "hosts", "hostfile", "snapshot",
+    "python", "ports", "interface", "cpu", "cold", "partition", "account", "qos", "constraint", "reservation",
+    "nodelist", "exclude", "array", "dependency", "mail", "mail_type", "comment", "licenses", "gres",
+    "pbs_dialect", "site", "set", "slurm", "pbs", "queues",
 ]  # fmt: skip
 VARIABLES = {
     "ECHELON_NODES", "ECHELON_GPUS_PER_NODE", "ECHELON_PROCS_PER_NODE", "ECHELON_MIN_NODES", "ECHELON_SPARE_NODES",

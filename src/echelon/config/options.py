@@ -18,8 +18,8 @@ class Type(enum.Enum):
     VARIABLES = "a table of variables"
     MEMORY = "an amount of memory"
     NATIVE = "options of the scheduler, as it spells them"
-    QUEUES = "a table of queues, each with what its nodes have"
     HOSTS = "names of hosts, or a table of groups of them"
+    QUEUES = "a table of queues, each with what its nodes have"
 
     @property
     def is_table(self) -> bool:

@@ -118,18 +118,6 @@ def _native(option: Option, value: Any) -> dict[str, str]:
     return {name: "" if text is True else str(text) for name, text in value.items() if text is not False}
 
 
-def _queues(_: Option, value: Any) -> dict[str, dict[str, int]]:
-    if not isinstance(value, dict) or not all(isinstance(facts, dict) for facts in value.values()):
-        raise ValueError("it must be a table of queues: gpuvolta = { cpus = 48, gpus = 4, mem_gb = 382 }")
-    for queue, facts in value.items():
-        for name, number in facts.items():
-            if name not in QUEUE_FACTS:
-                raise ValueError(f"{name!r} of {queue} is none of {', '.join(QUEUE_FACTS)}")
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise ValueError(f"{name} of {queue} must be a whole number, at least 1")
-    return value
-
-
 @dataclass(frozen=True, kw_only=True)
 class HostChoice:
     text: str | None = None
@@ -156,6 +144,18 @@ def _host_words(value: Any) -> tuple[str, ...]:
     return tuple(map(_one_line, words))
 
 
+def _queues(_: Option, value: Any) -> dict[str, dict[str, int]]:
+    if not isinstance(value, dict) or not all(isinstance(facts, dict) for facts in value.values()):
+        raise ValueError("it must be a table of queues: gpuvolta = { cpus = 48, gpus = 4, mem_gb = 382 }")
+    for queue, facts in value.items():
+        for name, number in facts.items():
+            if name not in QUEUE_FACTS:
+                raise ValueError(f"{name!r} of {queue} is none of {', '.join(QUEUE_FACTS)}")
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise ValueError(f"{name} of {queue} must be a whole number, at least 1")
+    return value
+
+
 _READERS = {
     Type.COUNT: _count,
     Type.DURATION: _duration,
@@ -165,6 +165,6 @@ _READERS = {
     Type.VARIABLES: _variables,
     Type.MEMORY: _memory,
     Type.NATIVE: _native,
-    Type.QUEUES: _queues,
     Type.HOSTS: _hosts,
+    Type.QUEUES: _queues,
 }

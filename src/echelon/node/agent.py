@@ -75,6 +75,16 @@ class Post:
     """What ranks are told."""
     sinks: Sinks
 
+    def hello(self, address: str) -> Hello:
+        folder = str(self.node_dir.path)
+        return Hello(node=self.node, host=self.host, address=address, pid=os.getpid(), node_dir=folder)
+
+    def crew(self) -> Crew:
+        return Crew(
+            job=self.job, run_path=self.run_path, shown_run_path=self.shown_run_path, attempt=self.attempt,
+            host=self.host, node_dir=self.node_dir, environ=self.environ, sinks=self.sinks,
+        )  # fmt: skip
+
 
 def main(
     *, run_path: Path, attempt: int, node: int, host: str, source: str, supervisor: tuple[str, int],
@@ -84,11 +94,9 @@ def main(
     run_dir = RunDir(run_path)
     job = run_dir.read_job()
 
-    patience = job.policies.join_timeout.total_seconds()
-
     def connect() -> tuple[Channel, str]:
         channel = dial(
-            *supervisor, run_dir.token.read_bytes(), timeout=patience,
+            *supervisor, run_dir.token.read_bytes(), timeout=job.policies.join_timeout.total_seconds(),
             source=address_of(job.interface) if job.interface else source,
         )  # fmt: skip
         return channel, channel.own_address
@@ -108,17 +116,13 @@ def serve(post: Post, connect: Callable[[], tuple[Channel, str]], *, environment
     unheard: list[dict[str, Any]] = []
     try:
         if not environment_follows:
-            crew = _crew(post)  # it gets ready while we connect
+            crew = post.crew()  # it gets ready while we dial
         channel, address = connect()
-        hello = Hello(
-            node=post.node, host=post.host, address=address, pid=os.getpid(), node_dir=str(post.node_dir.path)
-        )
-        channel.send(to_wire(hello))
+        channel.send(to_wire(post.hello(address)))
         if crew is None:
             carried, unheard = wait_for_environment(channel, post.job.policies.join_timeout.total_seconds())
-            environ = node_environ(host_environ(carried, os.environ, post.job), post.job)
-            post = replace(post, environ=environ)
-            crew = _crew(post)
+            post = replace(post, environ=node_environ(host_environ(carried, os.environ, post.job), post.job))
+            crew = post.crew()
         agent = Agent(post=post, crew=crew, channel=channel, address=address)
         try:
             agent.obey_all(unheard)
@@ -134,15 +138,9 @@ def serve(post: Post, connect: Callable[[], tuple[Channel, str]], *, environment
             crew.close(STARTER_SECONDS)
         post.node_dir.remove()
     if is_orphan:
-        requeue_without_supervisor(post.job, post.attempt, {**os.environ, "PATH": post.environ.get("PATH", "")})
+        environ = {**os.environ, "PATH": post.environ.get("PATH", "")}
+        requeue_without_supervisor(post.job, post.attempt, environ)
     return 0
-
-
-def _crew(post: Post) -> Crew:
-    return Crew(
-        job=post.job, run_path=post.run_path, shown_run_path=post.shown_run_path, attempt=post.attempt, host=post.host,
-        node_dir=post.node_dir, environ=post.environ, sinks=post.sinks,
-    )  # fmt: skip
 
 
 @dataclass

@@ -72,7 +72,6 @@ def _one_attempt(run_dir: RunDir, attempt: int, requeued: int, wake: int) -> tup
     hosts = None
     try:
         job = run_dir.read_job()
-        run_dir.write(run_dir.token, secrets.token_bytes(32))
         hosts = hosts_of(job, run_dir.path, os.environ)
         outcome = _supervise(job, run_dir, hosts, attempt, requeued, wake, record)
     except EchelonError as error:
@@ -82,8 +81,6 @@ def _one_attempt(run_dir: RunDir, attempt: int, requeued: int, wake: int) -> tup
         record.remark(text)
         reason = f"internal error: {text.strip().splitlines()[-1]}"
         outcome = Outcome(ending=Ending.FAILED, exit_code=exit_codes.NO_VERDICT, reason=reason)
-    finally:
-        run_dir.token.unlink(missing_ok=True)
     if outcome.ending is Ending.CANCELLED and hosts is not None and _was_taken_back(hosts):
         reason = "the scheduler put the job back into its queue"
         outcome = Outcome(ending=Ending.REQUEUED, exit_code=exit_codes.REQUEUE, reason=reason, counts=False)
@@ -126,10 +123,11 @@ def _was_taken_back(hosts: Hosts) -> bool:
 def _supervise(
     job: Job, run_dir: RunDir, hosts: Hosts, attempt: int, requeued: int, wake: int, record: Record
 ) -> Outcome:
-    token = run_dir.token.read_bytes()
     listener = _listener(hosts.listen_address())
+    token = secrets.token_bytes(32)
     agents = Agents(job=job, hosts=hosts, run_path=run_dir.path, attempt=attempt, token=token, listener=listener)
     try:
+        run_dir.write(run_dir.token, token)
         hosts.gather(wake)
         for remark in hosts.remarks():
             record.remark(remark)
@@ -145,6 +143,7 @@ def _supervise(
         agents.dismiss()
         if listener is not None:
             listener.close()
+        run_dir.token.unlink(missing_ok=True)
 
 
 def _listener(address: str | None) -> socket.socket | None:

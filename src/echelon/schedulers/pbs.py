@@ -23,7 +23,7 @@ from echelon.schedulers.pbs_queue import (
 )
 from echelon.schedulers.pbs_script import render
 from echelon.sealed import KEY_VARIABLE, seal
-from echelon.states import JobStatus
+from echelon.states import JobState, JobStatus
 
 __all__ = ("STARTS_HERE", "cancel", "fit", "pause", "query", "render", "submit", "summary")
 
@@ -98,7 +98,7 @@ def ask_about(job_ids: Sequence[str]) -> dict[str, JobStatus]:
     raise TOOLS.refusal("qstat did not say how the job is", answer)
 
 
-def cancel(run_dir: RunDir) -> bool:
+def cancel(run_dir: RunDir, *, again: bool = False) -> bool:  # noqa: ARG001  PBS kills what outlives TERM
     [now] = query([run_dir])
     if now is None or now.state.ended:
         return False
@@ -107,4 +107,6 @@ def cancel(run_dir: RunDir) -> bool:
         return False
     if answer.code != 0:
         raise TOOLS.refusal("PBS did not delete the job", answer)
+    if now.state is JobState.QUEUED:  # otherwise the supervisor sees to it
+        run_dir.sealed.unlink(missing_ok=True)
     return True

@@ -73,14 +73,15 @@ def directives(job: Job, run_dir: RunDir) -> Iterator[tuple[str, str]]:
     yield "r", "y"
     yield "S", "/bin/sh"
     yield "j", "oe"
-    yield "k", "oed"
-    yield "o", output_folder(run_dir)
+    yield from _output(run_dir)
 
 
-def output_folder(run_dir: RunDir) -> str:
-    """Where PBS puts what it has to say itself, as JOBID.OU; a path that it could misread is kept from it."""
+def _output(run_dir: RunDir) -> Iterator[tuple[str, str]]:
+    """Where PBS writes, as it comes, what it has to say itself: JOBID.OU. A path it could misread is kept from it."""
     path = f"{run_dir.path}/"
-    return path if PLAIN_PATH.fullmatch(path) else "/dev/null"
+    if PLAIN_PATH.fullmatch(path):
+        yield "k", "oed"
+    yield "o", path if PLAIN_PATH.fullmatch(path) else "/dev/null"
 
 
 def _sorted_out(native: Mapping[str, str]) -> dict[str, dict[str, str]]:

@@ -16,7 +16,6 @@ from echelon.schedulers.pbs_script import (
     directive,
     directives,
     mail_letters,
-    output_folder,
     pbs_memory,
     pbs_time,
     render,
@@ -214,11 +213,14 @@ def test_mail_at_another_time_is_refused():
 
 @pytest.mark.parametrize("path", ["/a b", "/it's", "/a:b", "/a,b", "/$HOME", "/a\\b", "/ä"])
 def test_a_path_that_pbs_could_misread_is_kept_from_it(path):
-    assert output_folder(RunDir(Path(path))) == "/dev/null"
+    given = dict(directives(PLAIN, RunDir(Path(path))))
+    assert given["o"] == "/dev/null"
+    assert "k" not in given
 
 
 def test_an_ordinary_one_is_where_its_output_goes():
-    assert output_folder(RUN) == f"{RUN.path}/"
+    given = dict(directives(PLAIN, RUN))
+    assert (given["o"], given["k"]) == (f"{RUN.path}/", "oed")
 
 
 def test_only_a_run_that_can_do_without_a_host_tolerates_its_loss():

@@ -16,8 +16,8 @@ from echelon.node.situation import Loss
 MEMBERS = {
     "local": "echelon.node.hosts.rehearsed",
     "slurm": "echelon.node.hosts.slurm",
-    "pbs": "echelon.node.hosts.pbs",
     "ssh": "echelon.node.hosts.ssh",
+    "pbs": "echelon.node.hosts.pbs",
 }
 
 
@@ -88,7 +88,7 @@ class Hosts(Protocol):
         """Called now and then: what was to end and has not is ended for good."""
 
     def close(self) -> None:
-        """The attempt is over: nothing of ours holds on to any host after this."""
+        """After the last one was ended: returns when nothing of ours is left here."""
 
     def ask(self) -> Question | None:
         """Asks the scheduler how this attempt stands; None where there is nobody to ask."""
@@ -114,9 +114,6 @@ class Dialled:
 
     def loss(self, process: subprocess.Popen[bytes]) -> Loss:  # noqa: ARG002  all are asked alike
         return Loss.PROCESS
-
-    def close(self) -> None:
-        pass
 
 
 def hosts_of(job: Job, run_path: Path, environ: Mapping[str, str]) -> Hosts:
