@@ -125,6 +125,11 @@ class PbsHosts(Dialled):
                 process.terminate()
         self._leaving = [entry for entry in self._leaving if entry[0].poll() is None]
 
+    def close(self) -> None:
+        while self._leaving:
+            self.tend()
+            time.sleep(0.02)
+
     def ask(self) -> Question | None:
         if self._qstat is None or not self._id:
             return None
