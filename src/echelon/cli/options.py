@@ -15,7 +15,7 @@ from echelon.cli.output import say
 from echelon.command import typed
 from echelon.config.choice import chosen
 from echelon.config.decode import Machine, Settings, job_of, secrets_of
-from echelon.config.layers import Setting, all_layers, flag_layer, merged
+from echelon.config.layers import CHOICE, Setting, all_layers, flag_layer, merged
 from echelon.config.options import OPTIONS, Option, Type
 from echelon.errors import ConfigError
 from echelon.job import MASK, Job, Script, ScriptKind, looks_secret
@@ -128,6 +128,8 @@ def _counted(number: int, what: str) -> str:
 
 
 def _shown(key: str, value: Any) -> str:
+    if isinstance(value, dict) and CHOICE in value:
+        return str(value[CHOICE])
     if isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values()):
         return ", ".join(value)
     if isinstance(value, dict):
