@@ -43,7 +43,6 @@ class SshHosts:
         self._attempt = run_dir.attempts()[-1].number
         self._environ = environ
         self._carried = carried(environ, job.secret_env)
-        self._digest = hashlib.sha256(run_dir.token.read_bytes()).hexdigest()
         self._connections: dict[int, Connection] = {}
         """All of the attempt, by the pid of their ssh."""
         self._ready: dict[str, Connection] = {}
@@ -60,7 +59,7 @@ class SshHosts:
             "run_id": self._run_dir.run_id,
             "run": str(self._run_dir.path),
             "token": str(self._run_dir.token),
-            "digest": self._digest,
+            "digest": hashlib.sha256(self._run_dir.token.read_bytes()).hexdigest(),
             "cwd": job.cwd,
             "script": script_of(job),
             "pythonpath": {**self._carried, **job.env}.get("PYTHONPATH", ""),
