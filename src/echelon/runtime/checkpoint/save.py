@@ -21,7 +21,7 @@ from echelon.runtime.checkpoint.manifest import VERSION, File, Manifest
 from echelon.runtime.checkpoint.prune import prune
 from echelon.runtime.checkpoint.retention import Retention
 from echelon.runtime.checkpoint.snapshot import Snapshot
-from echelon.runtime.checkpoint.verify import Damaged, check_sizes
+from echelon.runtime.checkpoint.verify import Damaged, check_sizes, next_commit
 from echelon.runtime.checkpoint.writer import commit, discard, write_shard
 
 
@@ -73,7 +73,7 @@ def carry_out(place: Place, order: Order, snapshot: Snapshot, council: Council) 
     saved = decode(Saved, outcome)
     if place.rank == 0 and saved.problem is None:
         _record(place, saved)
-        prune(place.folder, place.retention)
+        prune(place.folder, place.retention, new=saved.folder)
     return saved
 
 
@@ -128,8 +128,8 @@ def _committed(place: Place, order: Order, temporary: Path, files: tuple[File, .
     check_sizes(temporary, files)
     standing = place.standing
     manifest = Manifest(
-        version=VERSION, step=order.step, time=time.time(), files=files, score=order.score, run=standing.run_id,
-        attempt=standing.attempt, generation=standing.generation,
+        version=VERSION, step=order.step, time=time.time(), files=files, commit=next_commit(place.folder),
+        score=order.score, run=standing.run_id, attempt=standing.attempt, generation=standing.generation,
     )  # fmt: skip
     newer = replaced_by(standing)
     if newer is not None:
