@@ -57,9 +57,7 @@ class Council:
         if "absent" in outcome:
             raise _absent(what, outcome["absent"], self._size, timeout)
         if "error" in outcome:
-            raise EnvironmentProblem(
-                f"the ranks could not {what}", origin="rank 0", why=f"peer of it left: {outcome['error']}"
-            )
+            raise _failed(what, outcome["error"])
         return outcome
 
     def await_everyone(self, patience: timedelta) -> None:
@@ -94,7 +92,7 @@ class Council:
         try:
             return act([json.loads(store.get(self._key("word", rank))) for rank in range(self._size)])
         except BaseException as error:
-            store.set(self._key("outcome"), json.dumps({"error": f"rank 0: {type(error).__name__}: {error}"}))
+            store.set(self._key("outcome"), json.dumps({"error": _told(error)}))
             raise
 
     def _await_all(self, store: Store, timeout: timedelta) -> list[int]:
@@ -142,6 +140,18 @@ def _absent(what: str, ranks: list[int], size: int, timeout: timedelta) -> Echel
         why="all ranks have to save, load and stop at the same steps, and these have not come",
         hint=f"look at the log of rank {ranks[0]}; Checkpoint(timeout=...) waits longer",
     )
+
+
+def _failed(what: str, why: str) -> EchelonError:
+    """Its origin is worded so that the verdict on a run takes it for an echo of what rank 0 raised."""
+    origin = "rank 0, and this peer of it left with the same error"
+    return EnvironmentProblem(f"rank 0 could not {what}", origin=origin, why=why)
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, EchelonError):
+        return "\n".join(filter(None, (error.what, error.why)))
+    return f"{type(error).__name__}: {error}"
 
 
 def _store_gone(what: str, error: Exception) -> EchelonError:

@@ -38,9 +38,3 @@ def test_debris_is_told_from_the_rest():
     assert names.is_debris(names.temporary(5, "ab"))
     assert names.is_debris(names.discarded("cd"))
     assert not names.is_debris(names.LOCK)
-
-
-@given(st.integers(0, 10**6))
-def test_shards_are_called_by_rank(rank):
-    assert names.is_shard(names.shard(rank))
-    assert not names.is_shard(f"../{names.shard(rank)}")
