@@ -27,6 +27,10 @@ class Left(Exception):  # noqa: N818  this process is on its way out, which is n
     """Somebody called `leave` while we waited."""
 
 
+class Unheard(EnvironmentProblem):
+    """Rank 0 is silent, or cannot be reached: how the matter ended is not known here."""
+
+
 class Council:
     def __init__(self, store: Store | None, *, rank: int, size: int) -> None:
         """`store` may be None for a world of one."""
@@ -55,7 +59,7 @@ class Council:
         except RuntimeError as error:
             raise _store_gone(what, error) from error
         if "absent" in outcome:
-            raise _absent(what, outcome["absent"], self._size, timeout)
+            raise EnvironmentProblem(**_absence(what, outcome["absent"], self._size, timeout))
         if "error" in outcome:
             raise _failed(what, outcome["error"])
         return outcome
@@ -105,7 +109,7 @@ class Council:
     def _outcome(self, store: Store, what: str, timeout: timedelta) -> Word:
         key = self._key("outcome")
         if not self._until(lambda: store.check([key]), timeout + PATIENCE):
-            raise _absent(what, [0], self._size, timeout + PATIENCE)
+            raise Unheard(**_absence(what, [0], self._size, timeout + PATIENCE))
         outcome: Word = json.loads(store.get(key))
         return outcome
 
@@ -131,15 +135,17 @@ class Council:
         return [self._key("word", rank, round) for rank in range(self._size)]
 
 
-def _absent(what: str, ranks: list[int], size: int, timeout: timedelta) -> EchelonError:
+def _absence(what: str, ranks: list[int], size: int, timeout: timedelta) -> dict[str, str]:
+    """As an error's four parts."""
     named = ", ".join(f"rank {rank}" for rank in ranks[:NAMED_AT_MOST])
     more = f" and {len(ranks) - NAMED_AT_MOST} more" if len(ranks) > NAMED_AT_MOST else ""
-    return EnvironmentProblem(
-        f"{len(ranks)} of {size} ranks did not come to {what} within {timeout.total_seconds():g} s: {named}{more}",
-        origin="echelon.Checkpoint",
-        why="all ranks have to save, load and stop at the same steps, and these have not come",
-        hint=f"look at the log of rank {ranks[0]}; Checkpoint(timeout=...) waits longer",
-    )
+    seconds = f"{timeout.total_seconds():g} s"
+    return {
+        "what": f"{len(ranks)} of {size} ranks did not come to {what} within {seconds}: {named}{more}",
+        "origin": "echelon.Checkpoint",
+        "why": "all ranks have to save, load and stop at the same steps, and these have not come",
+        "hint": f"look at the log of rank {ranks[0]}; Checkpoint(timeout=...) waits longer",
+    }
 
 
 def _failed(what: str, why: str) -> EchelonError:
@@ -155,7 +161,7 @@ def _told(error: BaseException) -> str:
 
 
 def _store_gone(what: str, error: Exception) -> EchelonError:
-    return EnvironmentProblem(
+    return Unheard(
         f"the store is gone, where the ranks meet to {what}",
         origin="the rank or agent that held it, which has ended",
         why=f"Connection closed: {str(error).partition(chr(10))[0]}",

@@ -41,6 +41,10 @@ def temporary(step: int, token: str) -> str:
     return f"{TEMPORARY}{step}-{token}"
 
 
+def probe(token: str) -> str:
+    return f"{TEMPORARY}probe-{token}"
+
+
 def discarded(token: str) -> str:
     return f"{DISCARDED}{token}"
 

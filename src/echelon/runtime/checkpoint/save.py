@@ -15,7 +15,7 @@ from echelon.errors import EchelonError, EnvironmentProblem
 from echelon.events import Kind, append_event
 from echelon.run_dir import RunDir
 from echelon.runtime.checkpoint import names
-from echelon.runtime.checkpoint.council import Council, Word
+from echelon.runtime.checkpoint.council import Council, Unheard, Word
 from echelon.runtime.checkpoint.fence import Standing, replaced_by
 from echelon.runtime.checkpoint.manifest import VERSION, File, Manifest
 from echelon.runtime.checkpoint.prune import prune
@@ -66,12 +66,14 @@ def carry_out(place: Place, order: Order, snapshot: Snapshot, council: Council) 
         outcome = council.settle(
             f"save step {order.step}", report, lambda words: _conclude(place, order, temporary, words), place.timeout
         )
-    except EchelonError:
-        if place.rank == 0:
+    except EchelonError as error:
+        if place.rank == 0 or not isinstance(error, Unheard):  # unheard of, rank 0 may be about to commit it
             discard(temporary)
         raise
     saved = decode(Saved, outcome)
-    if place.rank == 0 and saved.problem is None:
+    if saved.problem is not None:
+        discard(temporary)  # here too: a rank that came late made the folder anew
+    elif place.rank == 0:
         _record(place, saved)
         prune(place.folder, place.retention, new=saved.folder)
     return saved

@@ -37,4 +37,5 @@ def test_a_later_step_is_newer_and_so_is_a_later_take():
 def test_debris_is_told_from_the_rest():
     assert names.is_debris(names.temporary(5, "ab"))
     assert names.is_debris(names.discarded("cd"))
+    assert names.is_debris(names.probe("ef"))
     assert not names.is_debris(names.LOCK)
