@@ -211,6 +211,36 @@ def test_hundreds_of_kills_in_the_middle_of_saves_lose_nothing_that_was_acknowle
     assert json.loads(done.stdout)["inside_a_save"] > 20, "some were killed in the middle of one"
 
 
+UNSHARED = """
+from datetime import timedelta
+import torch, echelon
+echelon.join()
+echelon.Checkpoint("saved", model=torch.nn.Linear(2, 2), timeout=timedelta(seconds=10))
+"""
+
+
+@pytest.mark.root
+def test_a_folder_that_hosts_do_not_share_is_refused_at_the_beginning(echelon):
+    script = echelon.script("unshared.py", UNSHARED)
+    (echelon.folder / "saved").mkdir()
+    env = {**echelon.env, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    apart = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs tmpfs saved && exec "$@"', "sh"]
+    ranks = [
+        subprocess.Popen(
+            [*before, sys.executable, script], cwd=echelon.folder, text=True, stderr=subprocess.PIPE,
+            env={**env, "RANK": str(rank)},
+        )
+        for rank, before in enumerate(([], apart))
+    ]  # fmt: skip
+    try:
+        said = [rank.communicate(timeout=DEADLINE_SECONDS)[1] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert all("the ranks do not share" in one and "is not seen by rank 1 on " in one for one in said), said
+    assert [path.name for path in (echelon.folder / "saved").iterdir()] == [".lock"]
+
+
 SHARDED = """
 import sys
 import torch, echelon

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, final
 
 from echelon.errors import EchelonError, EnvironmentProblem
 from echelon.exit_codes import REQUEUE
-from echelon.runtime.checkpoint import rng
+from echelon.runtime.checkpoint import probe, rng
 from echelon.runtime.checkpoint.agreement import Agreement, Word
 from echelon.runtime.checkpoint.bar import Bar
 from echelon.runtime.checkpoint.cadence import Cadence
@@ -90,8 +90,10 @@ class Checkpoint:
         self._asynchronous, self._timeout = asynchronous, timeout
         self._around = look_around()
         self._main = self._council("main")
-        began = self._main.settle("begin", {}, lambda _: prepared(folder, standing), timeout)
+        began = self._main.settle("begin", {}, lambda _: prepared(folder, standing, timeout), timeout)
         self.folder = Path(began["folder"])
+        if began["probed"]:
+            probe.check(self.folder, str(began["token"]), self._main, timeout)
         place = Place(
             folder=self.folder, rank=self._around.rank, standing=standing, retention=retention, timeout=timeout
         )

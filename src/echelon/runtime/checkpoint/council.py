@@ -27,6 +27,10 @@ class Left(Exception):  # noqa: N818  this process is on its way out, which is n
     """Somebody called `leave` while we waited."""
 
 
+class Unheard(EnvironmentProblem):
+    """Rank 0 is silent, or cannot be reached: how the matter ended is not known here."""
+
+
 class Council:
     def __init__(self, store: Store | None, *, rank: int, size: int) -> None:
         """`store` may be None for a world of one."""
@@ -55,11 +59,9 @@ class Council:
         except RuntimeError as error:
             raise _store_gone(what, error) from error
         if "absent" in outcome:
-            raise _absent(what, outcome["absent"], self._size, timeout)
+            raise EnvironmentProblem(**_absence(what, outcome["absent"], self._size, timeout))
         if "error" in outcome:
-            raise EnvironmentProblem(
-                f"the ranks could not {what}", origin="rank 0", why=f"peer of it left: {outcome['error']}"
-            )
+            raise _failed(what, outcome["error"])
         return outcome
 
     def await_everyone(self, patience: timedelta) -> None:
@@ -94,7 +96,7 @@ class Council:
         try:
             return act([json.loads(store.get(self._key("word", rank))) for rank in range(self._size)])
         except BaseException as error:
-            store.set(self._key("outcome"), json.dumps({"error": f"rank 0: {type(error).__name__}: {error}"}))
+            store.set(self._key("outcome"), json.dumps({"error": _told(error)}))
             raise
 
     def _await_all(self, store: Store, timeout: timedelta) -> list[int]:
@@ -107,7 +109,7 @@ class Council:
     def _outcome(self, store: Store, what: str, timeout: timedelta) -> Word:
         key = self._key("outcome")
         if not self._until(lambda: store.check([key]), timeout + PATIENCE):
-            raise _absent(what, [0], self._size, timeout + PATIENCE)
+            raise Unheard(**_absence(what, [0], self._size, timeout + PATIENCE))
         outcome: Word = json.loads(store.get(key))
         return outcome
 
@@ -133,19 +135,33 @@ class Council:
         return [self._key("word", rank, round) for rank in range(self._size)]
 
 
-def _absent(what: str, ranks: list[int], size: int, timeout: timedelta) -> EchelonError:
+def _absence(what: str, ranks: list[int], size: int, timeout: timedelta) -> dict[str, str]:
+    """As an error's four parts."""
     named = ", ".join(f"rank {rank}" for rank in ranks[:NAMED_AT_MOST])
     more = f" and {len(ranks) - NAMED_AT_MOST} more" if len(ranks) > NAMED_AT_MOST else ""
-    return EnvironmentProblem(
-        f"{len(ranks)} of {size} ranks did not come to {what} within {timeout.total_seconds():g} s: {named}{more}",
-        origin="echelon.Checkpoint",
-        why="all ranks have to save, load and stop at the same steps, and these have not come",
-        hint=f"look at the log of rank {ranks[0]}; Checkpoint(timeout=...) waits longer",
-    )
+    seconds = f"{timeout.total_seconds():g} s"
+    return {
+        "what": f"{len(ranks)} of {size} ranks did not come to {what} within {seconds}: {named}{more}",
+        "origin": "echelon.Checkpoint",
+        "why": "all ranks have to save, load and stop at the same steps, and these have not come",
+        "hint": f"look at the log of rank {ranks[0]}; Checkpoint(timeout=...) waits longer",
+    }
+
+
+def _failed(what: str, why: str) -> EchelonError:
+    """Its origin is worded so that the verdict on a run takes it for an echo of what rank 0 raised."""
+    origin = "rank 0, and this peer of it left with the same error"
+    return EnvironmentProblem(f"rank 0 could not {what}", origin=origin, why=why)
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, EchelonError):
+        return "\n".join(filter(None, (error.what, error.why)))
+    return f"{type(error).__name__}: {error}"
 
 
 def _store_gone(what: str, error: Exception) -> EchelonError:
-    return EnvironmentProblem(
+    return Unheard(
         f"the store is gone, where the ranks meet to {what}",
         origin="the rank or agent that held it, which has ended",
         why=f"Connection closed: {str(error).partition(chr(10))[0]}",

@@ -36,6 +36,8 @@ class Manifest:
     step: int
     time: float
     files: tuple[File, ...]
+    commit: int = 0
+    """Counts the commits to a folder, so that their order is known whatever the clocks of hosts say."""
     score: float | None = None
     run: str = ""
     attempt: int = 0

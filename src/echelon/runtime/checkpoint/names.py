@@ -11,7 +11,6 @@ TEMPORARY = ".tmp-"
 DISCARDED = ".gone-"
 
 _STEP = re.compile(r"step-([0-9]{8,18})(?:\.([1-9][0-9]{0,8}))?")
-_SHARD = re.compile(r"rank-(0|[1-9][0-9]{0,8})\.bin")
 
 
 @dataclass(frozen=True, order=True)
@@ -42,6 +41,10 @@ def temporary(step: int, token: str) -> str:
     return f"{TEMPORARY}{step}-{token}"
 
 
+def probe(token: str) -> str:
+    return f"{TEMPORARY}probe-{token}"
+
+
 def discarded(token: str) -> str:
     return f"{DISCARDED}{token}"
 
@@ -53,7 +56,3 @@ def is_debris(text: str) -> bool:
 
 def shard(rank: int) -> str:
     return f"rank-{rank}.bin"
-
-
-def is_shard(text: str) -> bool:
-    return _SHARD.fullmatch(text) is not None

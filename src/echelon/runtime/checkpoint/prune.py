@@ -10,9 +10,12 @@ from echelon.runtime.checkpoint.verify import Damaged, check, committed
 from echelon.runtime.checkpoint.writer import discard
 
 
-def prune(folder: Path, rules: Retention) -> list[Name]:
-    """What was removed. Manifest and sizes of all are looked at first, so that a damaged one never counts as kept."""
-    gone = dispensable([_looked_at(folder, name) for name in committed(folder)], rules)
+def prune(folder: Path, rules: Retention, *, new: str) -> list[Name]:
+    """What was removed, and never the new one. Manifest and sizes of all are looked at first, so that a damaged one
+    never counts as kept.
+    """
+    present = [_looked_at(folder, name) for name in committed(folder)]
+    gone = [name for name in dispensable(present, rules) if str(name) != new]
     for name in gone:
         discard(folder / str(name))
     return gone

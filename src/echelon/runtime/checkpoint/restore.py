@@ -48,7 +48,7 @@ def find(search: Search, council: Council, *, step: int | None, say: Callable[[s
 
 
 def _candidates(folder: Path, step: int | None) -> Word:
-    """Newest first."""
+    """The last commit first."""
     found = [name for name in reversed(committed(folder)) if step in (None, name.step)]
     return {"names": [str(name) for name in found]}
 

@@ -42,20 +42,22 @@ def _bad(what: str, why: str) -> ConfigError:
 
 
 def dispensable(present: Sequence[Kept], rules: Retention) -> list[Name]:
-    """Oldest first. A damaged one counts for nothing, and goes once there are enough good ones after it."""
-    good = sorted((kept for kept in present if kept.good), key=lambda kept: kept.name)
+    """Both in the order of commits, oldest first: a later commit may be of an earlier step.
+
+    A damaged one counts for nothing, and goes once there are enough good ones after it.
+    """
+    good = [kept for kept in present if kept.good]
     if len(good) < rules.last:
         return []
-    last = {kept.name for kept in good[-rules.last :]}
-    oldest_kept = min(last)
+    older = present[: present.index(good[-rules.last])]
     milestones = {kept.name for kept in good if rules.every and kept.name.step % rules.every == 0}
-    precious = last | milestones | _best(good, rules)
-    return sorted(kept.name for kept in present if kept.name not in precious and kept.name < oldest_kept)
+    precious = milestones | _best(good, rules)
+    return [kept.name for kept in older if kept.name not in precious]
 
 
 def _best(good: Sequence[Kept], rules: Retention) -> set[Name]:
-    scored = [(kept.score, kept.name) for kept in good if kept.score is not None]
+    scored = [(kept.score, kept.name) for kept in reversed(good) if kept.score is not None]
     if rules.best is None or not scored:
         return set()
     sign = 1 if rules.best == "min" else -1
-    return {min(scored, key=lambda pair: (sign * pair[0], -pair[1].step))[1]}
+    return {min(scored, key=lambda pair: sign * pair[0])[1]}  # of equals the newest

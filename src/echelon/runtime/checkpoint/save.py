@@ -15,13 +15,13 @@ from echelon.errors import EchelonError, EnvironmentProblem
 from echelon.events import Kind, append_event
 from echelon.run_dir import RunDir
 from echelon.runtime.checkpoint import names
-from echelon.runtime.checkpoint.council import Council, Word
+from echelon.runtime.checkpoint.council import Council, Unheard, Word
 from echelon.runtime.checkpoint.fence import Standing, replaced_by
 from echelon.runtime.checkpoint.manifest import VERSION, File, Manifest
 from echelon.runtime.checkpoint.prune import prune
 from echelon.runtime.checkpoint.retention import Retention
 from echelon.runtime.checkpoint.snapshot import Snapshot
-from echelon.runtime.checkpoint.verify import Damaged, check_sizes
+from echelon.runtime.checkpoint.verify import Damaged, check_sizes, next_commit
 from echelon.runtime.checkpoint.writer import commit, discard, write_shard
 
 
@@ -66,14 +66,16 @@ def carry_out(place: Place, order: Order, snapshot: Snapshot, council: Council) 
         outcome = council.settle(
             f"save step {order.step}", report, lambda words: _conclude(place, order, temporary, words), place.timeout
         )
-    except EchelonError:
-        if place.rank == 0:
+    except EchelonError as error:
+        if place.rank == 0 or not isinstance(error, Unheard):  # unheard of, rank 0 may be about to commit it
             discard(temporary)
         raise
     saved = decode(Saved, outcome)
-    if place.rank == 0 and saved.problem is None:
+    if saved.problem is not None:
+        discard(temporary)  # here too: a rank that came late made the folder anew
+    elif place.rank == 0:
         _record(place, saved)
-        prune(place.folder, place.retention)
+        prune(place.folder, place.retention, new=saved.folder)
     return saved
 
 
@@ -128,8 +130,8 @@ def _committed(place: Place, order: Order, temporary: Path, files: tuple[File, .
     check_sizes(temporary, files)
     standing = place.standing
     manifest = Manifest(
-        version=VERSION, step=order.step, time=time.time(), files=files, score=order.score, run=standing.run_id,
-        attempt=standing.attempt, generation=standing.generation,
+        version=VERSION, step=order.step, time=time.time(), files=files, commit=next_commit(place.folder),
+        score=order.score, run=standing.run_id, attempt=standing.attempt, generation=standing.generation,
     )  # fmt: skip
     newer = replaced_by(standing)
     if newer is not None:

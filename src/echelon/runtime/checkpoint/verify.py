@@ -25,12 +25,47 @@ class Damaged(Exception):  # noqa: N818  a fact about a file, told in its messag
 
 
 def committed(folder: Path) -> list[Name]:
-    """Oldest first."""
+    """In the order of their commits, oldest first: whoever goes back to step 500 commits 600 after 2000."""
+    found = _manifests(folder)
+    commits = [(manifest.time, manifest.commit) for manifest in found.values() if manifest is not None]
+
+    def age(name: Name) -> tuple[int, float, Name]:
+        manifest = found[name]
+        if manifest is not None:
+            return manifest.commit, manifest.time, name
+        changed = _changed(folder / str(name))  # the best guess where the manifest cannot be read
+        return max((commit for time, commit in commits if time <= changed), default=0), changed, name
+
+    return sorted(found, key=age)
+
+
+def next_commit(folder: Path) -> int:
+    """The number of the commit that comes after all that are there."""
+    return 1 + max((manifest.commit for manifest in _manifests(folder).values() if manifest is not None), default=0)
+
+
+def _manifests(folder: Path) -> dict[Name, Manifest | None]:
+    """None for one that cannot be read."""
     try:
         entries = os.listdir(folder)  # noqa: PTH208  names are all we want
     except OSError:
-        return []
-    return sorted(name for name in map(names.parse, entries) if name is not None)
+        return {}
+    found = [name for name in map(names.parse, entries) if name is not None]
+    return {name: _readable_manifest(folder / str(name)) for name in found}
+
+
+def _readable_manifest(folder: Path) -> Manifest | None:
+    try:
+        return read_manifest(folder)
+    except Damaged:
+        return None
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def read_manifest(folder: Path) -> Manifest:

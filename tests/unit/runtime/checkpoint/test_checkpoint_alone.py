@@ -3,16 +3,18 @@
 import json
 import os
 import threading
+import zlib
 from pathlib import Path
 
 import pytest
 
+from echelon.codec import encode
 from echelon.errors import ConfigError, EnvironmentProblem
 from echelon.events import Kind, append_event, read_events
 from echelon.runtime.checkpoint import names, writer
 from echelon.runtime.checkpoint.checkpoint import Checkpoint
 from echelon.runtime.checkpoint.manifest import BLOCK, File
-from echelon.runtime.checkpoint.verify import Damaged, check_all, check_blocks, committed
+from echelon.runtime.checkpoint.verify import Damaged, check_all, check_blocks, committed, read_manifest
 
 torch = pytest.importorskip("torch")
 
@@ -162,6 +164,58 @@ def test_old_ones_go_after_the_new_one_is_there(tmp_path):
         checkpoint.save(wait=True, score=score)
     assert [name.step for name in committed(tmp_path)] == [2, 4, 6, 7]
     checkpoint.close()
+
+
+def gone_back(folder, to, step):
+    """A start that loads an earlier step, goes another way from there, and saves."""
+    mine = things()
+    checkpoint = Checkpoint(folder, every=None, keep=3, **mine)
+    checkpoint.load(to)
+    train(mine, 1)
+    checkpoint.step = step
+    checkpoint.save(wait=True)
+    checkpoint.close()
+    return fingerprint(mine)
+
+
+def test_who_goes_back_to_an_earlier_step_goes_on_from_there(tmp_path):
+    saved_at(tmp_path, 500, 1000, 1500, 2000)
+    saved = gone_back(tmp_path, 500, 600)
+    assert [name.step for name in committed(tmp_path)] == [1500, 2000, 600], "what was just acknowledged stays"
+    after = things()
+    with Checkpoint(tmp_path, every=None, **after) as checkpoint:
+        assert checkpoint.step == 600
+        assert fingerprint(after) == saved
+
+
+def test_the_order_of_commits_is_that_of_their_numbers_whatever_the_clocks_say(tmp_path, monkeypatch):
+    saved_at(tmp_path, 500, 1000, 1500)
+    monkeypatch.setattr("echelon.runtime.checkpoint.save.time.time", lambda: 1.0)
+    gone_back(tmp_path, 500, 600)
+    assert [name.step for name in committed(tmp_path)] == [1000, 1500, 600]
+
+
+@pytest.mark.parametrize("damage", ["a flipped bit", "missing"])
+def test_a_damaged_commit_of_an_earlier_step_is_still_the_last_one_and_is_told(tmp_path, capsys, damage):
+    saved_at(tmp_path, 500, 1000, 1500)
+    gone_back(tmp_path, 500, 600)
+    DAMAGE[damage](tmp_path / "step-00000600" / names.MANIFEST)
+    assert [name.step for name in committed(tmp_path)] == [1000, 1500, 600]
+    checkpoint = Checkpoint(tmp_path, every=None, **things())
+    assert checkpoint.load()
+    assert "step-00000600 is left out" in capsys.readouterr().err
+    checkpoint.close()
+
+
+def test_manifests_that_have_no_number_yet_are_older_than_those_that_do(tmp_path):
+    saved_at(tmp_path, 3, 7)
+    for name in ("step-00000003", "step-00000007"):
+        manifest = read_manifest(tmp_path / name)
+        body = {key: value for key, value in encode(manifest).items() if key != "commit"}
+        text = json.dumps({"crc": zlib.crc32(json.dumps(body, sort_keys=True).encode()), "manifest": body})
+        (tmp_path / name / names.MANIFEST).write_text(text)
+    gone_back(tmp_path, 3, 5)
+    assert [name.step for name in committed(tmp_path)] == [3, 7, 5]
 
 
 def test_debris_of_saves_that_never_ended_is_removed_at_the_next_start(tmp_path):

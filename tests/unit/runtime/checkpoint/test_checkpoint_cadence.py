@@ -1,5 +1,6 @@
 """When to save, on every rank alike."""
 
+import itertools
 from datetime import timedelta
 
 import pytest
@@ -65,7 +66,7 @@ def test_rounds_are_some_steps_apart(seconds):
     assert 1 <= steps_between(seconds) <= MOST_STEPS
 
 
-@pytest.mark.parametrize(("seconds", "steps"), [(0.001, 500), (0.01, 50), (0.5, 1), (10.0, 1), (1e-9, 1000), (0.0, 1)])
+@pytest.mark.parametrize(("seconds", "steps"), [(0.001, 64), (0.01, 50), (0.5, 1), (10.0, 1), (1e-9, 64), (0.0, 1)])
 def test_rounds_are_some_milliseconds_apart(seconds, steps):
     assert steps_between(seconds) == steps
 
@@ -80,6 +81,33 @@ def test_alone_the_word_is_heard_soon_and_not_at_every_step():
 
 def after_step(agreement, step, word):
     return agreement.round(step, word) if step >= agreement.next_step else None
+
+
+def rounds_of(agreement, monkeypatch, durations):
+    """Steps at which there is a round, where steps take so long by a clock of our own."""
+    now = [100.0]
+    monkeypatch.setattr("echelon.runtime.checkpoint.agreement.time.perf_counter", lambda: now[0])
+    for step, seconds in enumerate(durations, start=1):
+        now[0] += seconds
+        if after_step(agreement, step, Word()) is not None:
+            yield step, now[0]
+
+
+def test_rounds_get_rarer_by_doubling(monkeypatch):
+    pytest.importorskip("torch")
+    steps = [step for step, _ in rounds_of(Agreement(None, alone=True), monkeypatch, [0.0001] * 400)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(steps)]
+    assert gaps[:7] == [1, 2, 4, 8, 16, 32, 64]
+    assert set(gaps[7:]) == {64}
+
+
+@pytest.mark.parametrize("fast", [3, 100, 5000])
+def test_a_word_is_heard_soon_though_steps_were_fast_and_became_slow(monkeypatch, fast):
+    pytest.importorskip("torch")
+    rounds = rounds_of(Agreement(None, alone=True), monkeypatch, [0.0001] * fast + [1.0] * 300)
+    slow = [step for step, _ in rounds if step > fast]
+    assert slow[1] - fast <= 2 * min(MOST_STEPS, fast), "said in the first, heard in the second"
+    assert {later - earlier for earlier, later in itertools.pairwise(slow[3:])} == {1}
 
 
 def test_counting_may_begin_anew_at_an_earlier_step():

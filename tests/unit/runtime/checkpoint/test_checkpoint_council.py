@@ -7,6 +7,8 @@ from functools import partial
 import pytest
 
 from echelon.errors import EnvironmentProblem
+from echelon.node.faults import is_echo
+from echelon.node.messages import ErrorRecord, Exit
 from echelon.runtime.checkpoint import council as module
 from echelon.runtime.checkpoint.council import Council, Left
 
@@ -77,7 +79,19 @@ def test_what_rank_0_raises_the_others_hear_of():
     told = together(*(lambda c=c: c.settle("begin", {}, fails, SOON) for c in ranks))
     assert isinstance(told[0], OSError)
     assert isinstance(told[1], EnvironmentProblem)
-    assert "no room" in told[1].why
+    assert (told[1].what, told[1].why) == ("rank 0 could not begin", "OSError: no room")
+    record = ErrorRecord(type="EnvironmentProblem", message=str(told[1]), time=0.0, traceback="")
+    assert is_echo(Exit(rank=1, host="a", code=1, time=0.0, error=record)), "the verdict is on what rank 0 raised"
+
+
+def test_of_an_error_of_ours_the_others_hear_what_and_why():
+    ranks, _ = councils(2)
+
+    def fails(_):
+        raise EnvironmentProblem("another job saves there", why="the lock is held")
+
+    told = together(*(lambda c=c: c.settle("begin", {}, fails, SOON) for c in ranks))
+    assert told[1].why == "another job saves there\nthe lock is held"
 
 
 def test_leaving_ends_the_wait():

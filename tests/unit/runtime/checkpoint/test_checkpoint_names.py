@@ -37,10 +37,5 @@ def test_a_later_step_is_newer_and_so_is_a_later_take():
 def test_debris_is_told_from_the_rest():
     assert names.is_debris(names.temporary(5, "ab"))
     assert names.is_debris(names.discarded("cd"))
+    assert names.is_debris(names.probe("ef"))
     assert not names.is_debris(names.LOCK)
-
-
-@given(st.integers(0, 10**6))
-def test_shards_are_called_by_rank(rank):
-    assert names.is_shard(names.shard(rank))
-    assert not names.is_shard(f"../{names.shard(rank)}")

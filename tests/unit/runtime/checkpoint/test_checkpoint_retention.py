@@ -29,7 +29,7 @@ rules = st.builds(
 @given(present, rules)
 def test_what_is_promised_stays(kept, rule):
     gone = set(dispensable(kept, rule))
-    good = sorted(one.name for one in kept if one.good)
+    good = [one.name for one in kept if one.good]
     stays = [name for name in good if name not in gone]
     assert len(stays) >= min(LEAST, len(good))
     assert good[-rule.last :] == stays[-rule.last :], "the newest good ones"
@@ -43,7 +43,7 @@ def test_what_is_promised_stays(kept, rule):
 @given(present, rules)
 def test_nothing_is_kept_without_a_reason(kept, rule):
     gone = dispensable(kept, rule)
-    assert gone == sorted(set(gone))
+    assert gone == [one.name for one in kept if one.name in gone], "oldest first"
     after = [one for one in kept if one.name not in gone]
     assert dispensable(after, rule) == [], "once is enough"
     if rule.every is None and rule.best is None:
@@ -54,6 +54,12 @@ def test_a_damaged_one_counts_for_nothing_and_goes_with_time():
     kept = [Kept(name=Name(step), good=step != 2) for step in range(1, 6)]
     assert dispensable(kept, Retention(last=3)) == [Name(1), Name(2)]
     assert dispensable(kept[:3], Retention(last=2)) == []
+
+
+def test_the_order_is_that_of_commits_and_not_of_steps():
+    kept = [Kept(name=Name(step), good=True, score=1.0) for step in (500, 1000, 1500, 2000, 600)]
+    assert dispensable(kept, Retention(last=3)) == [Name(500), Name(1000)]
+    assert dispensable(kept, Retention(last=2, best="min")) == [Name(500), Name(1000), Name(1500)]
 
 
 @pytest.mark.parametrize("options", [{"last": 1}, {"last": 0}, {"every": 0}, {"best": "most"}])
