@@ -55,9 +55,10 @@ class Trial:
         return (self.folder / "runs" / run / "native_id").stat().st_mtime
 
     def marks(self, pattern: str) -> list[Path]:
-        return wait_for(
-            lambda: len(found := sorted(self.folder.glob(pattern))) >= RANKS and found, pattern, DEADLINE_SECONDS
-        )
+        return wait_for(lambda: len(found := self._written(pattern)) >= RANKS and found, pattern, DEADLINE_SECONDS)
+
+    def _written(self, pattern: str) -> list[Path]:
+        return sorted(path for path in self.folder.glob(pattern) if path.stat().st_size)
 
     def again(self, since: float) -> float:
         """When the last rank was back. Under torchrun only the node that lost a rank counts a restart."""

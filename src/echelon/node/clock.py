@@ -26,9 +26,8 @@ class Clock:
         return cls(end, job.policies.notice.total_seconds(), reserve)
 
     def ends(self, moment: float, now: float) -> None:
-        """The scheduler's own word, which counts for more than what was asked for. A short job has a short reserve."""
-        if self.end_at is None:
-            self.reserve = min(self.reserve, max(0.0, moment - now) / 10)
+        """The scheduler's own word, which counts for more than what was asked for. Of little, little is kept back."""
+        self.reserve = min(self.reserve, max(0.0, moment - now) / 10)
         self.end_at = moment - self.reserve
 
     def due(self, now: float) -> Iterator[Event]:
