@@ -27,7 +27,7 @@ class Clock:
 
     def ends(self, moment: float, now: float) -> None:
         """The scheduler's own word, which counts for more than what was asked for. Of little, little is kept back."""
-        self.reserve = min(self.reserve, max(0.0, moment - now) / 10)
+        self.reserve = min(self.reserve, max(0.0, moment - now) / (10 if self.end_at is None else 4))
         self.end_at = moment - self.reserve
 
     def due(self, now: float) -> Iterator[Event]:
