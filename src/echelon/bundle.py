@@ -14,7 +14,7 @@ from typing import Any
 HERE = Path(__file__).parent
 TOP_LEVEL = (
     *("__init__", "version", "errors", "exit_codes", "command", "codec", "job", "events", "states", "plan"),
-    *("run_dir", "hostlist", "qstat", "sealed"),
+    *("run_dir", "hostlist", "qstat", "scontrol", "batch_facts", "sealed"),
 )
 FOLDERS = ("node", "runtime")
 ENTRY = "from echelon.node.entry import main\n\nmain()\n"

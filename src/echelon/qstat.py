@@ -48,11 +48,15 @@ def _parse_text(text: str) -> dict[str, dict[str, str]]:
 
 
 def find(jobs: dict[str, dict[str, str]], job_id: str) -> dict[str, str] | None:
-    """A server may be named in full or in short: the number is what counts where there is no exact match."""
+    """The number is what counts where there is no exact match."""
     if job_id in jobs:
         return jobs[job_id]
-    number = job_id.partition(".")[0]
-    return next((fields for name, fields in jobs.items() if name.partition(".")[0] == number), None)
+    return next((fields for name, fields in jobs.items() if number(name) == number(job_id)), None)
+
+
+def number(job_id: str) -> str:
+    """Without the server, which may be named in full or in short."""
+    return job_id.partition(".")[0]
 
 
 def seconds(text: str) -> int | None:

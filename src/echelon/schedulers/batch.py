@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from echelon.batch_facts import Facts
 from echelon.command import typed
 from echelon.errors import SchedulerError, SchedulerUnreachable
 from echelon.run_dir import RunDir
@@ -33,8 +34,7 @@ class Tools:
     """How the tools of one scheduler are talked to."""
 
     label: str
-    out_of_reach: tuple[str, ...]
-    """What they say when the controller does not answer, so that trying again may help."""
+    facts: Facts
     remedies: Mapping[str, str] = field(default_factory=dict)
     """What to try after a refusal, by words that are in it."""
 
@@ -58,7 +58,7 @@ class Tools:
                 hint=f"this must be done where the tools of {self.label} are; --on local runs on this machine",
             ) from error  # fmt: skip
         answer = Answer(argv=tuple(argv), code=done.returncode, out=_text(done.stdout), err=_text(done.stderr))
-        if answer.code != 0 and any(word in answer.words for word in self.out_of_reach):
+        if answer.code != 0 and self.facts.nobody_answers(answer.words):
             raise SchedulerUnreachable(f"{self.label} does not answer", why=answer.words, hint="try again in a moment")
         return answer
 

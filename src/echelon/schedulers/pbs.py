@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from echelon.batch_facts import PBS
 from echelon.errors import ConfigError, SchedulerError
 from echelon.job import Job
 from echelon.run_dir import RunDir
@@ -37,15 +38,7 @@ class PbsTools(batch.Tools):
         return error
 
 
-TOOLS = PbsTools(
-    label="PBS",
-    out_of_reach=(
-        "cannot connect to server", "Connection refused", "Connection timed out", "Communication failure",
-        "Premature end of message", "End of File", "No route to host", "Server is shutting down",
-    ),
-)  # fmt: skip
-KEPT = frozenset({"PBS_DEFAULT", "PBS_SERVER", "PBS_CONF_FILE", "PBS_EXEC", "PBS_HOME", "PBS_PRIMARY", "PBS_SECONDARY"})
-"""Whom to talk to; everything else that begins so belongs to a job, or changes what the tools do."""
+TOOLS = PbsTools(label="PBS", facts=PBS)
 
 
 def fit(wishes: Wishes, environ: Mapping[str, str]) -> Fit:  # noqa: ARG001  every scheduler is asked the same way
@@ -66,16 +59,11 @@ def summary(job: Job, native_id: str) -> str:
 
 def submit(run_dir: RunDir, environ: Mapping[str, str]) -> str:
     """PBS would show the environment to anyone who asks it, and mangle a line break: it gets only the key to ours."""
-    outside = without_outer_job(environ)
+    outside = PBS.outside(environ)
     data, key = seal(outside)
     run_dir.write(run_dir.sealed, data)
     argv = ("qsub", "-v", KEY_VARIABLE, str(run_dir.job_script))
     return TOOLS.submit(argv, {**outside, KEY_VARIABLE: key}, parse_job_id)
-
-
-def without_outer_job(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a job submitted from inside of another one must not inherit."""
-    return {name: value for name, value in environ.items() if name in KEPT or not name.startswith("PBS_")}
 
 
 def query(run_dirs: Sequence[RunDir]) -> list[JobStatus | None]:
@@ -88,7 +76,7 @@ def ask_about(job_ids: Sequence[str]) -> dict[str, JobStatus]:
     if not ids:
         return {}
     for form in FORMS:
-        answer = TOOLS.ask(qstat_argv(form, ids), without_outer_job(os.environ))
+        answer = TOOLS.ask(qstat_argv(form, ids), PBS.outside(os.environ))
         try:
             known = parse_statuses(answer.out, ids)
         except ValueError:
@@ -102,7 +90,7 @@ def cancel(run_dir: RunDir, *, again: bool = False) -> bool:  # noqa: ARG001  PB
     [now] = query([run_dir])
     if now is None or now.state.ended:
         return False
-    answer = TOOLS.ask(["qdel", run_dir.read_native_id()], without_outer_job(os.environ))
+    answer = TOOLS.ask(["qdel", run_dir.read_native_id()], PBS.outside(os.environ))
     if answer.code in (FINISHED, UNKNOWN_JOB):
         return False
     if answer.code != 0:

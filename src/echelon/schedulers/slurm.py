@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
+from echelon.batch_facts import SLURM
 from echelon.errors import ConfigError, SchedulerUnreachable
 from echelon.job import Job
 from echelon.run_dir import RunDir
@@ -27,17 +28,15 @@ from echelon.schedulers.slurm_queue import (
     with_exit_code,
 )
 from echelon.schedulers.slurm_script import ARRAY_INDEX, OURS, render
-from echelon.schedulers.slurm_words import OUT_OF_REACH, REMEDIES
+from echelon.schedulers.slurm_words import REMEDIES
 from echelon.states import JobState, JobStatus
 
 __all__ = ("ARRAY_INDEX", "STARTS_HERE", "cancel", "element_id", "fit", "pause", "query", "render", "submit", "summary")
 
 STARTS_HERE = False
 
-TOOLS = batch.Tools(label="Slurm", out_of_reach=OUT_OF_REACH, remedies=REMEDIES)
+TOOLS = batch.Tools(label="Slurm", facts=SLURM, remedies=REMEDIES)
 
-LEAKED = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "PMI_", "PMI2_", "PMIX_", "OMPI_COMM_WORLD_")
-KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT"})  # whom to talk to, and as whom
 DEFAULTS = {
     "SBATCH_PARTITION": "partition", "SBATCH_ACCOUNT": "account", "SBATCH_QOS": "qos",
     "SBATCH_RESERVATION": "reservation", "SBATCH_CONSTRAINT": "constraint",
@@ -89,12 +88,7 @@ def summary(job: Job, native_id: str) -> str:
 
 def submit(run_dir: RunDir, environ: Mapping[str, str]) -> str:
     argv = ("sbatch", "--parsable", str(run_dir.job_script))
-    return TOOLS.submit(argv, without_outer_job(environ), parse_job_id)
-
-
-def without_outer_job(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a job submitted from inside of another one must not inherit: that one's size, place and ranks."""
-    return {name: value for name, value in environ.items() if name in KEPT or not name.startswith(LEAKED)}
+    return TOOLS.submit(argv, SLURM.outside(environ), parse_job_id)
 
 
 def query(run_dirs: Sequence[RunDir]) -> list[JobStatus | None]:
@@ -179,7 +173,7 @@ def _shown(number: str, cluster: str | None) -> str:
 
 def reading_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """For questions: nothing in it may choose another format, other jobs or another cluster than we mean."""
-    told_apart = (*LEAKED, "SQUEUE_", "SACCT_", "SCANCEL_", "SCONTROL_")
-    kept = KEPT - {"SLURM_CLUSTERS"}
+    told_apart = (*SLURM.prefixes, "SQUEUE_", "SACCT_", "SCANCEL_", "SCONTROL_")
+    kept = SLURM.kept - {"SLURM_CLUSTERS"}
     plain = {name: value for name, value in environ.items() if name in kept or not name.startswith(told_apart)}
     return {**plain, "LC_ALL": "C"}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from echelon import scontrol
 from echelon.schedulers.slurm_words import EXIT_CODES, STATE_SENTENCES, STATES, reason_sentence
 from echelon.states import JobState, JobStatus
 
@@ -84,7 +85,7 @@ def parse_sacct(text: str) -> dict[str, JobStatus]:
 
 def parse_scontrol(text: str) -> JobStatus | None:
     """One job of `scontrol --oneliner show job`."""
-    fields = dict(re.findall(r"(?:^|\s)(JobState|Reason|ExitCode)=(\S+)", text))
+    fields = scontrol.fields_of(text)
     if "JobState" not in fields:
         return None
     return status(

@@ -132,13 +132,6 @@ def reason_sentence(reason: str) -> str:
     return f"the limit of {_OF.get(match.group(1), 'its account or QOS')} on {thing} is reached ({word})"
 
 
-OUT_OF_REACH = (
-    "Unable to contact slurm controller", "Socket timed out", "Connection refused", "Connection timed out",
-    "Zero Bytes were transmitted", "Slurm backup controller in standby", "Resource temporarily unavailable",
-    "temporarily unable to accept job",
-)  # fmt: skip
-"""What the tools say when the controller does not answer."""
-
 REMEDIES = {
     "configuration source": "--on local runs on this machine; SLURM_CONF=FILE names the cluster's configuration",
     "partition specified": "sinfo lists the partitions; -p NAME chooses one",

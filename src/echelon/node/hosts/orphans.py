@@ -10,6 +10,7 @@ from echelon.errors import EchelonError
 from echelon.events import Kind, append_event
 from echelon.job import Job
 from echelon.node.hosts import Unreachable
+from echelon.node.hosts.claim import Claim
 from echelon.node.hosts.slurm import first_host_is_down
 from echelon.node.hosts.slurm_requeue import put_back
 from echelon.run_dir import AttemptDir, RunDir
@@ -28,13 +29,12 @@ def requeue_without_supervisor(job: Job, attempt: AttemptDir, environ: Mapping[s
     if job.scheduler != "slurm":
         return
     run_dir = RunDir(attempt.path.parent)
-    claimed = False
+    claim = Claim(attempt)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:
             if first_host_is_down(environ):
-                claimed = claimed or attempt.claim_orphans()
-                if claimed:
+                if claim.is_ours():
                     put_back(run_dir, environ, ())
                     reason = "the host of the supervisor is down"
                     append_event(run_dir.events, Kind.REQUEUED, attempt.number, reason=reason, counts=False)

@@ -6,13 +6,14 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from echelon.batch_facts import PBS
 from echelon.command import typed
 from echelon.errors import EnvironmentProblem, SchedulerError
 from echelon.job import Job
 from echelon.node.carried import sent_along
 from echelon.node.hosts import Host, Hosts, Question
 from echelon.node.hosts.batch_job import BatchHosts, patiently, reserve_of
-from echelon.node.hosts.pbs_tools import JobQuestion, ask, find_tool
+from echelon.node.hosts.pbs_tools import ask, ask_for_standing, find_tool
 from echelon.node.interfaces import own_address
 from echelon.run_dir import RunDir
 from echelon.sealed import KEY_VARIABLE
@@ -21,7 +22,6 @@ LEAVE_SECONDS = 8.0  # an agent whose channel is closed ends its ranks and clean
 REQUEUE_PATIENCE_SECONDS = 900.0
 WAYS = ("pbs_tmrsh", "pbsdsh", "ssh")
 """What starts a task on another host, best first."""
-KEPT = ("PBS_DEFAULT", "PBS_SERVER", "PBS_CONF_FILE", "PBS_EXEC", "PBS_HOME")
 
 
 def hosts(job: Job, run_path: Path, environ: Mapping[str, str]) -> Hosts:
@@ -105,7 +105,7 @@ class PbsHosts(BatchHosts):
     def ask(self) -> Question | None:
         if self._qstat is None or not self._id:
             return None
-        return JobQuestion(self._qstat, self._id, self._environ)
+        return ask_for_standing(self._qstat, self._id, self._environ)
 
     def requeue(self, lost: Sequence[str]) -> None:  # noqa: ARG002  PBS cannot be told to leave hosts out
         patiently(lambda: submit_successor(self._run_dir, self._environ), "PBS")
@@ -116,7 +116,7 @@ def submit_successor(run_dir: RunDir, environ: Mapping[str, str]) -> None:
     sealed = ("-v", KEY_VARIABLE) if KEY_VARIABLE in environ else ()
     options = ["-W", f"depend=afterany:{environ['PBS_JOBID']}", *sealed]
     try:
-        successor = ask("qsub", [*options, str(run_dir.job_script)], outside(environ)).split()[-1]
+        successor = ask("qsub", [*options, str(run_dir.job_script)], PBS.outside(environ)).split()[-1]
     except (subprocess.CalledProcessError, IndexError) as error:
         raise SchedulerError(
             "no successor of this job can be submitted",
@@ -125,9 +125,4 @@ def submit_successor(run_dir: RunDir, environ: Mapping[str, str]) -> None:
         ) from error
     run_dir.write(run_dir.native_id, f"{successor}\n".encode())
     if run_dir.cancel_mark.exists():
-        ask("qdel", [successor], outside(environ))
-
-
-def outside(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what belongs to the job around us."""
-    return {name: value for name, value in environ.items() if name in KEPT or not name.startswith("PBS_")}
+        ask("qdel", [successor], PBS.outside(environ))

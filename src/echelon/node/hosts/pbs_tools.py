@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from echelon import qstat
-from echelon.node.hosts import Standing, Unreachable
+from echelon.batch_facts import PBS
+from echelon.node.hosts import Standing
+from echelon.node.hosts.asking import Asked, run
 
 ANSWER_SECONDS = 5.0
-COMMAND_SECONDS = 60.0
 CONFIGURATION = Path("/etc/pbs.conf")
 USUAL = "/opt/pbs"
-OUT_OF_REACH = ("cannot connect to server", "Connection refused", "timed out", "Communication failure", "End of File")
 WAITS = ("Q", "H", "W", "T")
 
 
@@ -40,17 +39,7 @@ def ask(name: str, arguments: Sequence[str], environ: Mapping[str, str]) -> str:
     tool = find_tool(name, environ)
     if tool is None:
         raise subprocess.CalledProcessError(127, name, "", f"there is no {name} on this host")
-    try:
-        return subprocess.run(
-            [tool, *arguments], env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            errors="replace", timeout=COMMAND_SECONDS, check=True,
-        ).stdout  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unreachable(str(error)) from error
-    except subprocess.CalledProcessError as error:
-        if any(word in error.stderr for word in OUT_OF_REACH):
-            raise Unreachable(error.stderr.strip()) from error
-        raise
+    return run([tool, *arguments], environ, PBS)
 
 
 def parse_standing(text: str, job_id: str) -> Standing:
@@ -59,32 +48,6 @@ def parse_standing(text: str, job_id: str) -> Standing:
     return Standing(end_at=qstat.end_of(fields), taken_back=fields.get("job_state") in WAITS)
 
 
-class JobQuestion:
-    """`qstat -f`, asked without waiting for the answer. Its text is what every version prints alike."""
-
-    def __init__(self, tool: str, job_id: str, environ: Mapping[str, str]) -> None:
-        self._job_id = job_id
-        self._deadline = time.monotonic() + ANSWER_SECONDS
-        self._process = subprocess.Popen(
-            [tool, "-f", job_id], env=dict(environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        if self._process.stdout is not None:
-            os.set_blocking(self._process.stdout.fileno(), False)
-        self._heard = b""
-
-    def answer(self) -> Standing | None:
-        code = self._process.poll()
-        self._listen()  # all along: what it prints may be longer than a pipe
-        if code is None and time.monotonic() < self._deadline:
-            return None
-        self._process.kill()
-        self._process.communicate()
-        if code != 0:
-            raise Unreachable("qstat did not answer")
-        return parse_standing(self._heard.decode(errors="replace"), self._job_id)
-
-    def _listen(self) -> None:
-        pipe = self._process.stdout
-        while pipe is not None and (chunk := pipe.read()):
-            self._heard += chunk
+def ask_for_standing(tool: str, job_id: str, environ: Mapping[str, str]) -> Asked:
+    """`qstat -f`, whose text is what every version prints alike."""
+    return Asked([tool, "-f", job_id], environ, ANSWER_SECONDS, lambda text: parse_standing(text, job_id))

@@ -12,7 +12,7 @@ from echelon.job import Job
 from echelon.node.hosts import Host, Hosts, Question
 from echelon.node.hosts.batch_job import BatchHosts, patiently, reserve_of
 from echelon.node.hosts.slurm_requeue import put_back
-from echelon.node.hosts.slurm_tools import JobQuestion, ask
+from echelon.node.hosts.slurm_tools import ask, ask_for_standing
 from echelon.node.interfaces import own_address
 from echelon.run_dir import RunDir
 from echelon.runtime import slurm_step
@@ -97,7 +97,7 @@ class SlurmHosts(BatchHosts):
         )
 
     def ask(self) -> Question | None:
-        return JobQuestion(self._id, self._restarts, self._environ)
+        return ask_for_standing(self._id, self._restarts, self._environ)
 
     def requeue(self, lost: Sequence[str]) -> None:
         patiently(lambda: put_back(self._run_dir, self._environ, lost), "Slurm")

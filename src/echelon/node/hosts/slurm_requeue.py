@@ -6,13 +6,11 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
+from echelon.batch_facts import SLURM
 from echelon.errors import SchedulerError
 from echelon.node.hosts import Unreachable
-from echelon.node.hosts.slurm_tools import ask, parse_standing
+from echelon.node.hosts.slurm_tools import ask, parse_standing, show_job
 from echelon.run_dir import RunDir
-
-KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT"})
-OF_THE_JOB = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "PMI")
 
 
 def put_back(run_dir: RunDir, environ: Mapping[str, str], lost: Sequence[str]) -> None:
@@ -21,7 +19,7 @@ def put_back(run_dir: RunDir, environ: Mapping[str, str], lost: Sequence[str]) -
     job_id = environ.get("SLURM_JOB_ID", "")
     restarts = int(environ.get("SLURM_RESTART_COUNT") or 0)
     try:
-        if parse_standing(ask(["scontrol", "show", "job", job_id, "-o"], environ), restarts).taken_back:
+        if parse_standing(ask(show_job(job_id), environ), restarts).taken_back:
             return
         ask(["scontrol", "requeue", job_id], environ)
     except subprocess.CalledProcessError as refusal:
@@ -46,7 +44,7 @@ def _submit_successor(run_dir: RunDir, environ: Mapping[str, str], lost: Sequenc
     options += [f"--exclude={','.join(lost)}"] if lost else []
     after = f"--dependency=afterany:{environ.get('SLURM_JOB_ID', '')}"
     try:
-        printed = ask(["sbatch", "--parsable", after, *options, str(run_dir.job_script)], outside(environ))
+        printed = ask(["sbatch", "--parsable", after, *options, str(run_dir.job_script)], SLURM.outside(environ))
     except subprocess.CalledProcessError as error:
         raise SchedulerError(
             "the job can neither be requeued nor submitted again",
@@ -60,8 +58,3 @@ def successor_id(printed: str, task: str | None) -> str:
     """`123;cluster` with the task's number where the control side looks for it. Pure."""
     number, separator, cluster = printed.strip().partition(";")
     return (f"{number}_{task}" if task else number) + separator + cluster
-
-
-def outside(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what belongs to the job around us."""
-    return {name: value for name, value in environ.items() if name in KEPT or not name.startswith(OF_THE_JOB)}

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from echelon.batch_facts import PBS
 from echelon.errors import EnvironmentProblem, SchedulerError
 from echelon.job import Job, Policies, Resources, Script, ScriptKind
 from echelon.node.clock import Clock
@@ -14,12 +15,11 @@ from echelon.node.hosts.batch_job import reserve_of
 from echelon.node.hosts.pbs import (
     PbsHosts,
     names_of,
-    outside,
     read_nodefile,
     submit_successor,
     task_argv,
 )
-from echelon.node.hosts.pbs_tools import JobQuestion, ask, find_tool, parse_standing
+from echelon.node.hosts.pbs_tools import ask, ask_for_standing, find_tool, parse_standing
 from echelon.run_dir import RunDir
 
 
@@ -134,7 +134,7 @@ def test_a_cancel_in_the_meantime_is_for_the_successor_too(tmp_path):
 
 def test_the_environment_of_another_job_is_left_out():
     environ = {"PATH": "/bin", "PBS_JOBID": "1", "PBS_O_WORKDIR": "/", "PBS_SERVER": "s", "PBS_CONF_FILE": "/c"}
-    assert outside(environ) == {"PATH": "/bin", "PBS_SERVER": "s", "PBS_CONF_FILE": "/c"}
+    assert PBS.outside(environ) == {"PATH": "/bin", "PBS_SERVER": "s", "PBS_CONF_FILE": "/c"}
 
 
 # Time
@@ -164,9 +164,11 @@ def answered(question):
 def test_a_question_does_not_wait_and_takes_a_long_answer(tmp_path):
     (tmp_path / "text").write_text(shown() + "    Variable_List = " + "x" * 300_000 + "\n")
     environ = {"PATH": os.defpath}
-    assert answered(JobQuestion(tool(tmp_path, "qstat", f"cat {tmp_path}/text"), "1.pbs", environ)).end_at is not None
+    assert (
+        answered(ask_for_standing(tool(tmp_path, "qstat", f"cat {tmp_path}/text"), "1.pbs", environ)).end_at is not None
+    )
     with pytest.raises(Unreachable):
-        answered(JobQuestion(tool(tmp_path, "qstat", "exit 153"), "1.pbs", environ))
+        answered(ask_for_standing(tool(tmp_path, "qstat", "exit 153"), "1.pbs", environ))
 
 
 def test_nobody_is_asked_where_there_is_no_qstat(tmp_path):

@@ -4,11 +4,13 @@ import time
 
 import pytest
 
+from echelon.batch_facts import SLURM
 from echelon.errors import EnvironmentProblem
 from echelon.job import Job, Resources, Script, ScriptKind
 from echelon.node.hosts.slurm import cpus_of, names_of, srun_argv
-from echelon.node.hosts.slurm_requeue import outside, successor_id
-from echelon.node.hosts.slurm_tools import UNREACHABLE, fields_of, parse_standing
+from echelon.node.hosts.slurm_requeue import successor_id
+from echelon.node.hosts.slurm_tools import parse_standing
+from echelon.scontrol import fields_of
 
 SHOWN = (
     "JobId=1002 JobName=Restarts=9 EndTime=never UserId=ada(5001) Account=(null) JobState=RUNNING Reason=None "
@@ -102,17 +104,17 @@ def test_fields_are_the_first_of_their_name():
     ],
 )
 def test_words_that_mean_try_again(words):
-    assert UNREACHABLE.search(words)
+    assert SLURM.nobody_answers(words)
 
 
 @pytest.mark.parametrize("words", ["Invalid job id specified", "Access/permission denied", "Requested operation is"])
 def test_words_that_mean_no(words):
-    assert not UNREACHABLE.search(words)
+    assert not SLURM.nobody_answers(words)
 
 
 def test_what_belongs_to_the_job_around_us_is_left_behind():
     environ = {"SLURM_CONF": "/etc/s", "SLURM_NTASKS": "4", "SBATCH_X": "1", "PMI_RANK": "0", "HOME": "/h"}
-    assert outside({**environ, "SLURM_JWT": "j"}) == {"SLURM_CONF": "/etc/s", "SLURM_JWT": "j", "HOME": "/h"}
+    assert SLURM.outside({**environ, "SLURM_JWT": "j"}) == {"SLURM_CONF": "/etc/s", "SLURM_JWT": "j", "HOME": "/h"}
 
 
 @pytest.mark.parametrize(
