@@ -86,7 +86,9 @@ def _of_file(path: Path, origin: str) -> Listed:
     try:
         slots = hostfile.parse_hostfile(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the hostfile {path}", origin=origin, why=str(error)) from error
+        why = getattr(error, "strerror", None) or str(error)
+        hint = "--hostfile FILE with one host a line, or --hosts gpu1,gpu2"
+        raise ConfigError(f"cannot read the hostfile {path}", origin=origin, why=why, hint=hint) from error
     except ValueError as error:
         hint = "one host a line, as: gpu1 slots=4"
         raise ConfigError(f"{path} is not a hostfile", origin=f"{path}:{error}", hint=hint) from error

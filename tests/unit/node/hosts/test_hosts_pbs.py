@@ -8,9 +8,10 @@ import pytest
 
 from echelon.batch_facts import PBS
 from echelon.errors import EnvironmentProblem, SchedulerError
+from echelon.events import Kind, read_events
 from echelon.job import Job, Policies, Resources, Script, ScriptKind
 from echelon.node.clock import Clock
-from echelon.node.hosts import Unreachable
+from echelon.node.hosts import Unreachable, pbs_orphans
 from echelon.node.hosts.batch_job import reserve_of
 from echelon.node.hosts.pbs import (
     PbsHosts,
@@ -135,6 +136,27 @@ def test_a_cancel_in_the_meantime_is_for_the_successor_too(tmp_path):
 def test_the_environment_of_another_job_is_left_out():
     environ = {"PATH": "/bin", "PBS_JOBID": "1", "PBS_O_WORKDIR": "/", "PBS_SERVER": "s", "PBS_CONF_FILE": "/c"}
     assert PBS.outside(environ) == {"PATH": "/bin", "PBS_SERVER": "s", "PBS_CONF_FILE": "/c"}
+
+
+# Orphans
+
+
+def test_a_successor_is_submitted_in_the_end_though_the_server_did_not_answer_at_first(tmp_path, monkeypatch):
+    """The event comes after it: a run that says it was requeued is."""
+    run_dir = RunDir(tmp_path / "run")
+    run_dir.path.mkdir()
+    run_dir.attempt(0).path.mkdir()
+    run_dir.native_id.write_text("1.pbs.in.full\n")
+    tool(tmp_path, "qstat", "printf 'Job Id: 1.pbs\\n    job_state = R\\n'")
+    tool(tmp_path, "qdel", "exit 0")
+    down = f"[ -e {tmp_path}/tried ] || {{ : > {tmp_path}/tried; echo 'Connection refused' >&2; exit 1; }}"
+    tool(tmp_path, "qsub", f"{down}; echo 2.pbs")
+    monkeypatch.setattr(pbs_orphans, "LOOK_SECONDS", 0.01)
+    environ = {"PATH": f"{tmp_path}:{os.defpath}", "PBS_JOBID": "1.pbs"}
+    orphaned = job(policies=Policies(requeues=1, heartbeat=timedelta(0)))
+    pbs_orphans.follow_up(orphaned, run_dir, run_dir.attempt(0), environ, patience=30)
+    assert run_dir.read_native_id() == "2.pbs"
+    assert [event.kind for event in read_events(run_dir.events)] == [Kind.REQUEUED]
 
 
 # Time
