@@ -71,16 +71,15 @@ def test_a_run_from_the_login_node_to_its_end(cluster, echelon):
 def test_a_job_that_waits_says_why_and_can_be_cancelled(cluster, echelon):
     hold = cluster.run("ctl", ["sbatch", "--parsable", "-N4", "--exclusive", "--wrap", "sleep 60"]).stdout.strip()
     wait_for(lambda: "RUNNING" in cluster.run("ctl", ["squeue", "-h", "-o", "%T"]).stdout, "the job in the way")
-    said = (echelon.folder / "said").open("w+")
-    process = echelon.start("run", "-N", "2", TRAIN, stdout=said, stderr=said)
+    with (echelon.folder / "said").open("w+") as said:
+        process = echelon.start("run", "-N", "2", TRAIN, stdout=said, stderr=said)
     run = wait_for(lambda: [Run(echelon, path.name) for path in echelon.folder.glob("runs/*")], "the run")[0]
-    status = wait_for(lambda: (now := run.status())["reason"] and now, "a reason")
+    status = wait_for(lambda: (now := run.status())["native"] and now["reason"] and now, "Slurm's reason")
     assert status["state"] == "QUEUED"
     assert "nodes" in status["reason"] or "priority" in status["reason"]
     wait_for(lambda: status["reason"] in Path(said.name).read_text(), "the reason to be said to who follows")
     assert echelon("cancel", run.id).returncode == 0
     assert process.wait(30) != 0
-    said.close()
     assert run.status()["state"] == "CANCELLED"
     cluster.run("ctl", ["scancel", hold])
 

@@ -58,6 +58,7 @@ def statuses(run_dirs: Sequence[RunDir]) -> list[RunStatus]:
     stories = [tell(list(read_events(run.events))) for run in run_dirs]
     now = time.time()
     open_ones = [index for index, told in enumerate(stories) if not told["state"].ended]
+    handed_over = {index for index in open_ones if run_dirs[index].read_native_id()}  # as of before the question
     answers = _answers({index: run_dirs[index] for index in open_ones}, jobs)
     for index in open_ones:  # read once more, after the question: an end in between is then seen
         run = run_dirs[index]
@@ -68,7 +69,9 @@ def statuses(run_dirs: Sequence[RunDir]) -> list[RunStatus]:
             cancel_asked=run.cancel_mark.exists(),
             exit_code=run.attempt(told.get("attempt", 0)).read_exit_code(),
         )
-        answer = _handing_over(run, events, now) if answers[index] is None else answers[index]
+        answer = answers[index]
+        if answer is None and index not in handed_over:
+            answer = _handing_over(run, events, now)
         stories[index] = weigh(told, answer, signs)
     return [
         _status(run, job, told, answers.get(index))
@@ -78,9 +81,10 @@ def statuses(run_dirs: Sequence[RunDir]) -> list[RunStatus]:
 
 def _handing_over(run_dir: RunDir, events: Sequence[Event], now: float) -> JobStatus | None:
     """Between the first file of an attempt and the scheduler's id for it, somebody is just submitting it."""
-    if not events or events[-1].kind is not Kind.SUBMITTED or run_dir.read_native_id():
+    if events and events[-1].kind is not Kind.SUBMITTED:
         return None
-    recent = abs(now - events[-1].time) < HANDING_OVER_SECONDS  # two hosts, two clocks
+    began = events[-1].time if events else run_dir.path.stat().st_mtime
+    recent = abs(now - began) < HANDING_OVER_SECONDS  # two hosts, two clocks
     return JobStatus(state=JobState.QUEUED, reason="being submitted") if recent else None
 
 

@@ -1,5 +1,6 @@
 """A run's story, told from its events."""
 
+import os
 import time
 
 import pytest
@@ -122,9 +123,25 @@ def test_a_run_that_is_just_being_submitted_is_not_lost(run_dir):
     assert (status.state, status.reason) == (JobState.QUEUED, "being submitted")
 
 
+def test_a_run_that_is_handed_over_while_its_scheduler_is_asked_is_not_lost(run_dir, monkeypatch):
+    class Slow:
+        def query(self, run_dirs):
+            run_dirs[0].native_id.write_text("4194305 1\n")
+            return [None]
+
+    run_dir.events.write_text(f"{event(Kind.SUBMITTED, time=time.time()).line()}\n")
+    monkeypatch.setattr("echelon.observe.status.member", lambda *_: Slow())
+    assert status_of(run_dir).state is JobState.QUEUED
+
+
+def test_a_run_with_no_event_yet_is_not_lost(run_dir):
+    assert status_of(run_dir).state is JobState.QUEUED
+
+
 @pytest.mark.parametrize("text", [f"{SUBMITTED.line()}\n", ""])
 def test_a_run_that_was_never_handed_over_is_lost(run_dir, text):
     run_dir.events.write_text(text)
+    os.utime(run_dir.path, (0, 0))
     assert status_of(run_dir).state is JobState.LOST
 
 
