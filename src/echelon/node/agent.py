@@ -7,27 +7,19 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from echelon.errors import EchelonError, EnvironmentProblem
-from echelon.job import Job
-from echelon.node import kinship, ports, stacks
-from echelon.node.as_main import STACKS_SIGNAL
-from echelon.node.carried import host_environ, wait_for_environment
-from echelon.node.channel import Channel, ChannelClosed, dial, interests
+from echelon.errors import EnvironmentProblem
+from echelon.node import ports
+from echelon.node.channel import Channel, ChannelClosed, interests
 from echelon.node.crew import Crew
-from echelon.node.environ import node_environ, shown
-from echelon.node.hosts.orphans import requeue_without_supervisor
-from echelon.node.interfaces import address_of, variables_for
+from echelon.node.dumping import Dumping
+from echelon.node.interfaces import variables_for
 from echelon.node.messages import (
     Bind,
     Bound,
     Exit,
     Exited,
-    Hello,
     Leave,
     Notice,
     Ping,
@@ -46,116 +38,14 @@ from echelon.node.messages import (
     from_wire,
     to_wire,
 )  # fmt: skip
-from echelon.node.node_dir import NodeDir
-from echelon.node.sinks import BACKLOG_BYTES, InRunDirectory, Sinks
+from echelon.node.post import Post
+from echelon.node.sinks import BACKLOG_BYTES
+from echelon.node.stopping import Stopping
 from echelon.node.wake import wake_on
-from echelon.run_dir import AttemptDir, RunDir
 
 PULSE_SECONDS = 0.5
-STACKS_SECONDS = 3.0
-STACKS_QUIET_SECONDS = 0.1
-STARTER_SECONDS = 5.0
 CPU_SECONDS = 10.0
 FENCE = 0.75  # of the heartbeat: a node that is cut off has ended its ranks before anybody replaces them
-
-
-@dataclass(frozen=True, kw_only=True)
-class Post:
-    """Where an agent stands, and where what it has to tell goes."""
-
-    job: Job
-    node: int
-    host: str
-    node_dir: NodeDir
-    attempt: AttemptDir
-    environ: dict[str, str]
-    run_path: Path
-    """The folder that has the job as this node's ranks are to run it."""
-    shown_run_path: Path
-    """What ranks are told."""
-    sinks: Sinks
-
-    def hello(self, address: str) -> Hello:
-        folder = str(self.node_dir.path)
-        return Hello(node=self.node, host=self.host, address=address, pid=os.getpid(), node_dir=folder)
-
-    def crew(self) -> Crew:
-        return Crew(
-            job=self.job, run_path=self.run_path, shown_run_path=self.shown_run_path, attempt=self.attempt,
-            host=self.host, node_dir=self.node_dir, environ=self.environ, sinks=self.sinks,
-        )  # fmt: skip
-
-
-def main(
-    *, run_path: Path, attempt: int, node: int, host: str, source: str, supervisor: tuple[str, int],
-    environment_follows: bool = False,
-) -> int:  # fmt: skip
-    """An agent that sees the run directory and dials the supervisor."""
-    run_dir = RunDir(run_path)
-    job = run_dir.read_job()
-
-    def connect() -> tuple[Channel, str]:
-        channel = dial(
-            *supervisor, run_dir.token.read_bytes(), timeout=job.policies.join_timeout.total_seconds(),
-            source=address_of(job.interface) if job.interface else source,
-        )  # fmt: skip
-        return channel, channel.own_address
-
-    post = Post(
-        job=job, node=node, host=host, node_dir=NodeDir.create(run_dir.run_id), attempt=run_dir.attempt(attempt),
-        environ=node_environ(dict(os.environ), job), run_path=run_path, shown_run_path=run_path,
-        sinks=InRunDirectory(),
-    )  # fmt: skip
-    return serve(post, connect, environment_follows=environment_follows)
-
-
-def serve(post: Post, connect: Callable[[], tuple[Channel, str]], *, environment_follows: bool = False) -> int:
-    """`connect` gives the channel to the supervisor, and the address that this node's ranks meet at."""
-    kinship.adopt_orphans()
-    crew = None
-    unheard: list[dict[str, Any]] = []
-    try:
-        if not environment_follows:
-            crew = post.crew()  # it gets ready while we dial
-        channel, address = connect()
-        channel.send(to_wire(post.hello(address)))
-        if crew is None:
-            carried, unheard = wait_for_environment(channel, post.job.policies.join_timeout.total_seconds())
-            post = replace(post, environ=node_environ(host_environ(carried, os.environ, post.job), post.job))
-            crew = post.crew()
-        agent = Agent(post=post, crew=crew, channel=channel, address=address)
-        try:
-            agent.obey_all(unheard)
-            agent.choose_network()
-            post.sinks.keep(post.attempt.node_env(post.host), shown(post.environ))
-            is_orphan = agent.work()
-        except (OSError, EchelonError) as error:  # a full disk, a folder that was removed: say so before leaving
-            hint = "mend that, then echelon resume {run}"
-            agent.say(Trouble(what="the agent cannot go on", why=str(error), hint=hint))
-            return 1
-    finally:
-        if crew is not None:
-            crew.close(STARTER_SECONDS)
-        post.node_dir.remove()
-    if is_orphan:
-        environ = {**os.environ, "PATH": post.environ.get("PATH", "")}
-        requeue_without_supervisor(post.job, post.attempt, environ)
-    return 0
-
-
-@dataclass
-class Stopping:
-    generation: int
-    kill_at: float
-    sweeping: bool = False
-    give_up_at: float = float("inf")
-
-
-@dataclass
-class Dumping:
-    generation: int
-    deadline: float
-    asked: tuple[int, ...]
 
 
 class Agent:
@@ -208,8 +98,7 @@ class Agent:
             if now >= next_pulse:
                 next_pulse = now + min(PULSE_SECONDS, heartbeat / 5)
                 self._pulse()
-            self._go_on_stopping(now)
-            self._go_on_dumping(now)
+            self._go_on(now)
             self._crew.send_orders()
             self._channel.flush()
         return False
@@ -347,42 +236,14 @@ class Agent:
         told = f", SIGUSR1 to rank {', '.join(map(str, ranks))}" if ranks else ""
         self._crew.remark(f"notice: {seconds_left:.0f} s left{told}")
 
-    # Stopping
+    # Stopping, and saving stacks before it
 
     def _stop(self, stop: Stop) -> None:
         if not self._crew.ready:  # no rank has started, and an import is not worth breaking off
             self._crew.take_back()
             self._stopped(stop.generation)
             return
-        now = time.monotonic()
-        self._stopping = Stopping(generation=stop.generation, kill_at=now + stop.grace)
-        if self._crew.living():
-            if stop.grace > 0:
-                self._crew.ask_to_leave()
-            else:
-                self._crew.signal_all(signal.SIGKILL)
-            self._crew.wake_the_stopped()
-        else:
-            self._sweep(self._stopping, now)
-
-    def _go_on_stopping(self, now: float) -> None:
-        stopping = self._stopping
-        if stopping is None:
-            return
-        if stopping.give_up_at <= now:
-            stopping.give_up_at = float("inf")
-            self._crew.kill_starter()
-        elif not self._crew.living() and not stopping.sweeping:
-            self._sweep(stopping, now)
-        elif now >= stopping.kill_at and self._crew.living():
-            self._crew.signal_all(signal.SIGKILL)
-            stopping.kill_at = now + 1.0
-            stopping.give_up_at = min(stopping.give_up_at, now + STARTER_SECONDS)
-
-    def _sweep(self, stopping: Stopping, now: float) -> None:
-        stopping.sweeping = True
-        stopping.give_up_at = now + STARTER_SECONDS * 2
-        self._crew.sweep(stopping.generation)
+        self._stopping = Stopping(self._crew, stop.generation, stop.grace, time.monotonic())
 
     def _swept(self, report: dict[str, Any]) -> None:
         if self._stopping is None or report["generation"] != self._stopping.generation:
@@ -397,33 +258,18 @@ class Agent:
         self._release_port()
         self.say(Stopped(generation=generation))
 
-    # Stacks
-
     def _save_stacks(self, generation: int) -> None:
-        asked = tuple(self._crew.signal_those_who_listen(STACKS_SIGNAL))
-        self._crew.wake_the_stopped()
-        self._dumping = Dumping(generation, time.monotonic() + STACKS_SECONDS, asked)
+        self._dumping = Dumping(
+            self._crew, generation, node_dir=self._node_dir, attempt=self._attempt, sinks=self._sinks,
+            now=time.monotonic(),
+        )  # fmt: skip
 
-    def _go_on_dumping(self, now: float) -> None:
-        dumping = self._dumping
-        if dumping is None:
-            return
-        files = [self._node_dir.stacks(rank) for rank in dumping.asked]
-        if now < dumping.deadline and not stacks.is_settled(files, STACKS_QUIET_SECONDS, time.time()):
-            return
-        self._dumping = None
-        for member in self._crew.living():
-            if member.pid is not None:
-                self._write_stacks(member.rank, member.pid)
-        self.say(StacksSaved(generation=dumping.generation))
-
-    def _write_stacks(self, rank: int, pid: int) -> None:
-        file = self._node_dir.stacks(rank)
-        text = file.read_text(errors="replace") if file.exists() else ""
-        log = self._sinks.log(self._attempt.rank_stacks(rank))
-        log.write(stacks.describe(pid, text).encode(errors="replace"))
-        log.close()
-        file.write_bytes(b"")
+    def _go_on(self, now: float) -> None:
+        if self._stopping is not None:
+            self._stopping.go_on(now)
+        if self._dumping is not None and self._dumping.is_done(now):
+            self.say(StacksSaved(generation=self._dumping.generation))
+            self._dumping = None
 
     # Pulse
 

@@ -21,8 +21,8 @@ from echelon.node import kinship, lease, ports
 from echelon.node.agents import Agents
 from echelon.node.hosts import Hosts, Standing, Unreachable, hosts_of
 from echelon.node.record import Record
-from echelon.node.situation import Ending, Outcome
-from echelon.node.supervisor import Supervisor, rules_of
+from echelon.node.situation import Ending, Outcome, Rules
+from echelon.node.supervisor import Supervisor
 from echelon.node.wake import SUPERVISOR_SIGNALS, wake_on
 from echelon.run_dir import RunDir
 
@@ -168,7 +168,7 @@ def _supervise(
             job=job,
             run_id=run_dir.run_id,
             attempt=attempt,
-            rules=rules_of(job, requeued, hosts),
+            rules=_rules(job, requeued, hosts),
             agents=agents,
             record=record,
         ).work(wake)
@@ -177,6 +177,20 @@ def _supervise(
         if listener is not None:
             listener.close()
         run_dir.token.unlink(missing_ok=True)
+
+
+def _rules(job: Job, requeued: int, hosts: Hosts) -> Rules:
+    return Rules(
+        nodes=job.resources.nodes,
+        procs_per_node=job.resources.procs_per_node,
+        smallest=job.resources.smallest,
+        spares=len(hosts.all) - job.resources.nodes,
+        host_comes_back=hosts.comes_back,
+        restarts=job.policies.restarts,
+        requeues=job.policies.requeues,
+        requeued=requeued,
+        grace=job.policies.grace.total_seconds(),
+    )
 
 
 def _listener(address: str | None) -> socket.socket | None:

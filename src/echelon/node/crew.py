@@ -17,9 +17,9 @@ from echelon.job import Job
 from echelon.node import processes
 from echelon.node.messages import Exit, Sample
 from echelon.node.node_dir import NodeDir
+from echelon.node.orders import receive_order, send_order
 from echelon.node.output import RankOutput
 from echelon.node.sinks import Sinks
-from echelon.node.warm import receive_order, send_order
 from echelon.plan import Placement
 from echelon.run_dir import AttemptDir
 

@@ -17,10 +17,10 @@ def main() -> None:
 
             sys.exit(carried.main(Path(run)))
         case ["agent", run, attempt, node, host, source, dial_address, dial_port, *environment]:
-            from echelon.node import agent
+            from echelon.node import duty
 
             sys.exit(
-                agent.main(
+                duty.main(
                     run_path=Path(run), attempt=int(attempt), node=int(node), host=host, source=source,
                     supervisor=(dial_address, int(dial_port)), environment_follows=bool(environment),
                 )

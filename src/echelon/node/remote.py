@@ -15,12 +15,13 @@ from typing import Any
 from echelon.codec import decode
 from echelon.errors import EchelonError
 from echelon.job import Job, ScriptKind
-from echelon.node.agent import Post, serve
 from echelon.node.channel import Channel, ChannelClosed
+from echelon.node.duty import serve
 from echelon.node.environ import node_environ
 from echelon.node.interfaces import own_address
 from echelon.node.messages import Hello, Trouble, to_wire
 from echelon.node.node_dir import NodeDir
+from echelon.node.post import Post
 from echelon.node.sinks import InRunDirectory, OverChannel
 from echelon.run_dir import RunDir
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import time
 from dataclasses import replace
 
 from echelon.errors import EnvironmentProblem
 from echelon.events import Kind
-from echelon.exit_codes import REQUEUE
 from echelon.job import Job
 from echelon.node.agents import Agents
 from echelon.node.clock import Clock
+from echelon.node.deadlines import phase_limit
 from echelon.node.decide import decide, opening
-from echelon.node.hosts import Hosts, Unreachable
+from echelon.node.inquiry import Inquiry
 from echelon.node.messages import (
     Bind,
     Bound,
@@ -54,7 +53,6 @@ from echelon.node.situation import (
     Finish,
     GiveNotice,
     Hopeless,
-    Loss,
     NodeStopped,
     NoticeDue,
     Outcome,
@@ -71,15 +69,12 @@ from echelon.node.situation import (
     StartRanks,
     StopRanks,
     StoreLost,
-    WarningCame,
 )  # fmt: skip
 from echelon.node.watch import Watch
 from echelon.plan import Placement
 
 PING_SECONDS = 1.0
 PROGRESS_EVENT_SECONDS = 10.0
-WINDING_SECONDS = 30.0
-DUMPING_SECONDS = 10.0
 
 
 class Supervisor:
@@ -94,10 +89,7 @@ class Supervisor:
         self._phase_since = time.monotonic()
         self._watch = Watch(started=time.monotonic())
         self._outcome: Outcome | None = None
-        self._question = agents.hosts.ask()
-        self._doubted: set[int] = set()
-        """Hosts that fell silent, or so it seems: if the scheduler does not answer either, it is we who are cut off."""
-        self._warned = False
+        self._inquiry = Inquiry(agents, self._clock, job.policies.heartbeat.total_seconds())
         self._next_ping = 0.0
         self._next_progress_event = 0.0
         self._state, self._opening = opening(rules)
@@ -179,58 +171,13 @@ class Supervisor:
             case Trouble():
                 self._handle(Hopeless(_trouble_outcome(self._host(node), message)))
             case Warned():
-                self._hear_warning(node)
+                self._handle(self._inquiry.warned(node))
             case Remark():
                 self._record.remark(f"{self._host(node)}: {message.text}")
             case Written():
                 problem = self._archive.keep(message)
                 if problem is not None:
                     self._record.remark(f"{self._host(node)}: {problem}")
-
-    def _hear_warning(self, node: int) -> None:
-        """Where there is no scheduler to end a job early, somebody wants this one agent gone."""
-        question = self._question or self._agents.hosts.ask()
-        if question is None:
-            self._handle(AgentLost(node, Loss.PROCESS))
-            return
-        self._question, self._warned = question, True
-        self._handle(WarningCame())
-
-    def _hear_scheduler(self) -> None:
-        """What was asked of the scheduler is answered, or nobody answers."""
-        if self._question is None:
-            return
-        doubted = self._doubted
-        try:
-            standing = self._question.answer()
-        except Unreachable as problem:
-            self._question, self._doubted = None, set()
-            if doubted and not self._agents.hears_another_host(doubted):
-                self._handle(Hopeless(_cut_off([self._host(node) for node in sorted(doubted)], str(problem))))
-            for node in doubted:
-                self._handle(AgentLost(node, Loss.HOST))
-        else:
-            if standing is None:
-                return
-            self._question, self._doubted = None, set()
-            if standing.end_at is not None:
-                now = time.monotonic()
-                self._clock.ends(now + standing.end_at - time.time(), now)
-            for node, loss in self._silent():
-                if node in doubted:
-                    self._handle(AgentLost(node, loss))
-        if self._warned:
-            self._handle(NoticeDue())
-
-    def _silent(self) -> list[tuple[int, Loss]]:
-        return self._agents.silent(self._job.policies.heartbeat.total_seconds())
-
-    def _doubt(self, node: int) -> None:
-        self._question = self._question or self._agents.hosts.ask()
-        if self._question is None:
-            self._handle(AgentLost(node, Loss.HOST))
-        else:
-            self._doubted.add(node)
 
     def _host(self, node: int) -> str:
         return self._state.hosts.get(node, f"node {node}")
@@ -245,15 +192,9 @@ class Supervisor:
 
     def _look_at_the_clock(self) -> None:
         now = time.monotonic()
-        for event in self._clock.due(now):
+        for event in (*self._clock.due(now), *self._inquiry.look(self._state.hosts)):
             self._handle(event)
-        self._hear_scheduler()
-        for node, loss in self._silent():
-            if loss is Loss.HOST:
-                self._doubt(node)
-            else:
-                self._handle(AgentLost(node, loss))
-        limit = self._phase_limit()
+        limit = phase_limit(self._state.phase, self._job.policies, self._clock.seconds_left(now))
         if limit is not None and now - self._phase_since > limit:
             self._handle(PhaseTimedOut(self._state.phase))
             self._phase_since = now
@@ -265,22 +206,6 @@ class Supervisor:
                 self._agents.tell(node, Ping())
         self._agents.flush()
         self._agents.hosts.tend()
-
-    def _phase_limit(self) -> float | None:
-        """Every wait has an end."""
-        policies = self._job.policies
-        match self._state.phase:
-            case Phase.GATHERING | Phase.BINDING:
-                return policies.join_timeout.total_seconds()
-            case Phase.WINDING:
-                left = self._clock.seconds_left(time.monotonic())
-                return WINDING_SECONDS if left == float("inf") else max(WINDING_SECONDS, left)
-            case Phase.DUMPING:
-                return DUMPING_SECONDS
-            case Phase.STOPPING:
-                return policies.grace.total_seconds() + 20.0
-            case Phase.RUNNING | Phase.ENDED:
-                return None
 
     def _look_for_hangs(self, now: float) -> None:
         timeout = self._job.policies.hang_timeout
@@ -362,26 +287,6 @@ class Supervisor:
         for node in self._agents.everyone():
             self._agents.tell(node, Leave())
         self._agents.flush()
-
-
-def rules_of(job: Job, requeued: int, hosts: Hosts) -> Rules:
-    return Rules(
-        nodes=job.resources.nodes,
-        procs_per_node=job.resources.procs_per_node,
-        smallest=job.resources.smallest,
-        spares=len(hosts.all) - job.resources.nodes,
-        host_comes_back=hosts.comes_back,
-        restarts=job.policies.restarts,
-        requeues=job.policies.requeues,
-        requeued=requeued,
-        grace=job.policies.grace.total_seconds(),
-    )
-
-
-def _cut_off(lost: list[str], problem: str) -> Outcome:
-    """Whoever else is left of this job goes on without us, so nothing of ours may."""
-    reason = f"{socket.gethostname()} is cut off: neither {', '.join(lost)} nor the scheduler answers ({problem})"
-    return Outcome(ending=Ending.REQUEUED, exit_code=REQUEUE, reason=reason, counts=False)
 
 
 def _trouble_outcome(host: str, trouble: Trouble) -> Outcome:

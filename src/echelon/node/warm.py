@@ -6,10 +6,8 @@ parent either way: it alone signals them, reaps them, and adopts and ends whatev
 
 from __future__ import annotations
 
-import array
 import gc
 import importlib
-import json
 import os
 import random
 import re
@@ -27,32 +25,16 @@ from echelon.job import Job, Script, ScriptKind
 from echelon.node import kinship, processes
 from echelon.node.as_main import run_as_main
 from echelon.node.node_dir import NodeDir
+from echelon.node.orders import receive_order, send_order
 from echelon.node.wake import wake_on
 from echelon.run_dir import RunDir
 
 BUILDS_DDP = re.compile(
     r"DistributedDataParallel|\bDDP\b|fully_shard|FSDP|torch\.compile|\.wrap\(|Trainer|[Aa]ccelerat"
 )
-MAX_ORDER_BYTES = 1 << 17
 SWEEP_SECONDS = 5.0
 FOR_THE_AGENT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 """What a scheduler sends to every process of a job is the agent's to answer; ranks get them as a script would."""
-
-
-def send_order(link: socket.socket, order: dict[str, Any], fds: tuple[int, ...] = (), *, wait: bool = False) -> None:
-    """Raises BlockingIOError where it would have to wait and may not."""
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-    flags = 0 if wait else socket.MSG_DONTWAIT  # socket.send_fds drops its flags, hence sendmsg
-    link.sendmsg([json.dumps(order).encode()], rights, flags)
-
-
-def receive_order(link: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """The next order with the file descriptors that came along; None at the end."""
-    try:
-        data, fds, _, _ = socket.recv_fds(link, MAX_ORDER_BYTES, 2)
-    except ConnectionResetError:
-        return None
-    return (json.loads(data), fds) if data else None
 
 
 def main(link_fd: int, parent: int, run_path: Path, node_path: Path) -> None:
