@@ -16,7 +16,7 @@ TOP_LEVEL = (
     *("__init__", "version", "errors", "exit_codes", "command", "codec", "job", "events", "states", "plan"),
     *("run_dir", "hostlist", "qstat", "scontrol", "batch_facts", "sealed"),
 )
-FOLDERS = ("node", "runtime")
+FOLDERS = ("node", "runtime", "launchers", "environments")
 ENTRY = "from echelon.node.entry import main\n\nmain()\n"
 UNCHECKED_HASH = (0b01).to_bytes(4, "little")
 

@@ -94,6 +94,39 @@ class Booking:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Launching:
+    """What only some launchers want to know."""
+
+    rdzv: str = "static"
+    """How torchrun's agents meet: at the address and port that we decided, or by themselves."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options of the launcher's own, as it spells them; an empty value is an option without one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enclosure:
+    """What the ranks run in, beyond its kind."""
+
+    modules: tuple[str, ...] = ()
+    """Loaded on each node, in this order, before anything else."""
+    setup: tuple[str, ...] = ()
+    """Lines of bash for each node, verbatim, after the modules."""
+    venv: str | None = None
+    conda: str | None = None
+    """A name or the path of an environment."""
+    image: str | None = None
+    mounts: tuple[str, ...] = ()
+    """`SRC:DST` or `SRC:DST:ro`."""
+    workdir: str | None = None
+    """The folder inside of the container that the ranks start in."""
+    container_name: str | None = None
+    writable: bool = False
+    root: bool = False
+    prefix: tuple[str, ...] = ()
+    """The words that put a command into a container of any other kind."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job:
     name: str
     script: Script
@@ -108,7 +141,11 @@ class Job:
     scheduler: str = "local"
     booking: Booking = Booking()
     launcher: str = "ranks"
+    launching: Launching = Launching()
     environment: str = "bare"
+    enclosure: Enclosure = Enclosure()
+    host_python: str | None = None
+    """The Python that the supervisor runs on, outside of the environment, where it is not that of the ranks."""
     cold: bool = False
     ports: str | None = None
     interface: str | None = None
@@ -120,7 +157,16 @@ class Job:
 
     @property
     def warm(self) -> bool:
-        return not self.cold and self.script.kind is not ScriptKind.COMMAND
+        return self.launcher == "ranks" and not self.cold and self.script.kind is not ScriptKind.COMMAND
+
+    @property
+    def outer_python(self) -> str:
+        return self.host_python or self.python
+
+    @property
+    def is_enclosed(self) -> bool:
+        """Whether something must be done on each node before our command can run there."""
+        return self.environment != "bare" or bool(self.enclosure.modules or self.enclosure.setup)
 
 
 def looks_secret(name: str) -> bool:

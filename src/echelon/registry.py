@@ -15,8 +15,6 @@ FAMILIES = {
         "pbs": "echelon.schedulers.pbs",
         "ssh": "echelon.schedulers.ssh",
     },
-    "launcher": {"ranks": "echelon.launchers.ranks"},
-    "environment": {"bare": "echelon.environments.bare"},
 }
 
 

@@ -45,6 +45,11 @@ class RunDir:
         return self.path / "job.sh"
 
     @property
+    def node_script(self) -> Path:
+        """What takes a command into the environment, on each node; where there is one."""
+        return self.path / "node.sh"
+
+    @property
     def job_output(self) -> Path:
         """What the supervisor and the agents themselves print."""
         return self.path / "job.out"

@@ -13,6 +13,7 @@ from typing import Any
 
 from echelon.arrays import any_element, element, parse_indices
 from echelon.bundle import node_side
+from echelon.environments import node_script
 from echelon.errors import ConfigError
 from echelon.events import Kind, append_event
 from echelon.inherit import without_outer_run
@@ -113,6 +114,8 @@ def _prepare_attempt(job: Job, run_dir: RunDir, script: bytes) -> None:
     number = run_dir.claim_attempt()
     run_dir.cancel_mark.unlink(missing_ok=True)
     run_dir.write(run_dir.job_script, script, mode=0o700)
+    if job.is_enclosed:
+        run_dir.write(run_dir.node_script, node_script(job).encode(errors="surrogateescape"), mode=0o700)
     try:
         append_event(run_dir.events, Kind.SUBMITTED, number, scheduler=job.scheduler)
     except OSError as error:

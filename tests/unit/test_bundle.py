@@ -53,7 +53,7 @@ def test_every_module_in_it_needs_only_the_standard_library(pyz):
     assert "echelon.node.supervisor" in modules
 
 
-@pytest.mark.parametrize("folder", ["cli", "config", "schedulers", "launchers", "environments", "observe"])
+@pytest.mark.parametrize("folder", ["cli", "config", "schedulers", "observe"])
 def test_the_control_side_stays_at_home(folder):
     assert not [name for name in names() if name.startswith(f"echelon/{folder}")]
 

@@ -17,6 +17,7 @@ JOB_FLAGS = {
     "--gpu-type", "-p", "--partition", "-A", "--account", "--qos", "--constraint", "--reservation", "--nodelist",
     "--exclude", "--array", "--dependency", "--mail", "--mail-type", "--comment", "--licenses", "--gres", "--slurm",
     "--pbs", "--pbs-dialect", "--site", "--hosts", "--hostfile", "--snapshot",
+    "--rdzv", "--modules", "--setup", "--venv", "--conda", "--image", "--mount", "--container-workdir", "--container-name", "--container-writable", "--container-root", "--container-exec", "--launcher-option",
     "--debug", "-h", "--help",
 }  # fmt: skip
 ALWAYS = {"--debug", "-h", "--help"}
@@ -36,11 +37,13 @@ FLAGS = {
 }
 KEYS = [
     "nodes", "gpus_per_node", "gpu_type", "procs_per_node", "cpus", "mem", "min_nodes", "spare_nodes", "time", "notice",
-    "requeues", "restarts", "hang_timeout", "grace", "heartbeat", "join_timeout", "name", "on", "launcher", "env",
+    "requeues", "restarts", "hang_timeout", "grace", "heartbeat", "join_timeout", "name", "on", "launcher", "rdzv",
+    "env", "modules", "setup", "venv", "conda", "image", "mount", "container_workdir", "container_name",
+    "container_writable", "container_root", "container_exec",
     "hosts", "hostfile", "snapshot",
     "python", "ports", "interface", "cpu", "cold", "partition", "account", "qos", "constraint", "reservation",
     "nodelist", "exclude", "array", "dependency", "mail", "mail_type", "comment", "licenses", "gres",
-    "pbs_dialect", "site", "set", "slurm", "pbs", "queues",
+    "pbs_dialect", "site", "set", "launcher_option", "slurm", "pbs", "queues",
 ]  # fmt: skip
 VARIABLES = {
     "ECHELON_NODES", "ECHELON_GPUS_PER_NODE", "ECHELON_PROCS_PER_NODE", "ECHELON_MIN_NODES", "ECHELON_SPARE_NODES",
@@ -52,6 +55,7 @@ VARIABLES = {
     "ECHELON_MAIL_TYPE", "ECHELON_COMMENT", "ECHELON_LICENSES", "ECHELON_GRES", "ECHELON_SLURM",
     "ECHELON_PBS", "ECHELON_PBS_DIALECT", "ECHELON_SITE", "ECHELON_QUEUES", "ECHELON_SEAL",
     "ECHELON_HOSTS", "ECHELON_HOSTFILE", "ECHELON_SNAPSHOT",
+    "ECHELON_RDZV", "ECHELON_MODULES", "ECHELON_SETUP", "ECHELON_VENV", "ECHELON_CONDA", "ECHELON_IMAGE", "ECHELON_MOUNT", "ECHELON_CONTAINER_WORKDIR", "ECHELON_CONTAINER_NAME", "ECHELON_CONTAINER_WRITABLE", "ECHELON_CONTAINER_ROOT", "ECHELON_CONTAINER_EXEC", "ECHELON_LAUNCHER_OPTION",
     "ECHELON_RUNS", "ECHELON_DEBUG", "ECHELON_RUN_ID", "ECHELON_RUN_DIR", "ECHELON_NODE_DIR", "ECHELON_ATTEMPT",
     "ECHELON_GENERATION",
 }  # fmt: skip

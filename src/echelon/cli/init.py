@@ -41,7 +41,12 @@ def _line(option: Option) -> str:
         return f"# [{option.key}]\n# gpu = {{ cpus = 48, gpus = 4, mem_gb = 382 }}"
     if option.type.is_table:
         return f'# [{option.key}]\n# {"NAME" if option.type is Type.VARIABLES else "name"} = "value"'
-    examples = {Type.COUNT: 1, Type.DURATION: "2h", Type.TEXT: "...", Type.SWITCH: False, Type.MEMORY: "64G"}
-    value = option.default if option.default is not None else examples.get(option.type, "local")
+    examples = {
+        Type.COUNT: 1, Type.DURATION: "2h", Type.SWITCH: False, Type.MEMORY: "64G", Type.LIST: ["..."],
+        Type.CHOICE: next(iter(option.choices), None),
+    }  # fmt: skip
+    value = option.default if option.default is not None else examples.get(option.type, "...")
+    if isinstance(value, list):
+        return f'# {option.key} = ["..."]'
     shown = f'"{value}"' if isinstance(value, str) else str(value).lower()
     return f"# {option.key} = {shown}"

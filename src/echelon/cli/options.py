@@ -75,7 +75,9 @@ def _click_option(option: Option) -> Callable[[Callable[..., Any]], Callable[...
     shown = f"{option.help} [default: {option.default}]" if option.default not in (None, False, 0) else option.help
     if option.type is Type.SWITCH:
         return click.option(*names, is_flag=True, help=shown)
-    return click.option(*names, metavar=option.metavar or _metavar(option), help=shown, multiple=option.type.is_table)
+    return click.option(
+        *names, metavar=option.metavar or _metavar(option), help=shown, multiple=option.type.is_repeatable
+    )
 
 
 def _metavar(option: Option) -> str:
@@ -142,7 +144,7 @@ def request_of(ctx: click.Context, flags: dict[str, Any], *, inside: bool = True
     """`inside` may use the allocation that this is run in."""
     script = check_script(ctx.meta["echelon.script"], ctx.command_path)
     flags["set"] = parse_assignments(flags.get("set", ()))
-    for native in ("slurm", "pbs"):
+    for native in ("slurm", "pbs", "launcher_option"):
         flags[native] = dict(text.partition("=")[::2] for text in flags.get(native, ()))
     settings = Settings(merged(all_layers(flags, os.environ, Path.cwd())))
     settings = settings.filled([chosen(os.environ, inside=inside)])

@@ -11,9 +11,13 @@ from echelon.arrays import any_element
 from echelon.cli.options import Request, ScriptCommand, debug_option, job_options, request_of
 from echelon.cli.output import print_json, print_table
 from echelon.codec import encode
+from echelon.environments import node_script
+from echelon.job import Job
 from echelon.registry import member
 from echelon.run_dir import RunDir, new_run_id, runs_folder
 from echelon.schedulers import Scheduler
+
+HEADING = "# ---- {file}, beside it: what every node does first ----\n"
 
 
 @click.command(cls=ScriptCommand, help="Print the exact job script; start nothing.")
@@ -35,7 +39,13 @@ def command(ctx: click.Context, /, explain: bool, as_json: bool, **flags: Any) -
 def _rendered(request: Request) -> str:
     job = request.job
     scheduler: Scheduler = member("scheduler", job.scheduler)
+    home = _home(job, scheduler)
+    parts = [scheduler.render(job, home)]
+    if job.is_enclosed:
+        parts.append(f"{HEADING.format(file=home.node_script.name)}{node_script(job)}")
+    return "\n".join(parts)
+
+
+def _home(job: Job, scheduler: Scheduler) -> RunDir:
     base = runs_folder(os.environ) / new_run_id(job.name)
-    return scheduler.render(
-        job, RunDir(base) if job.booking.array is None else any_element(base, scheduler.ARRAY_INDEX)
-    )
+    return RunDir(base) if job.booking.array is None else any_element(base, scheduler.ARRAY_INDEX)

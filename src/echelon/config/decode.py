@@ -15,7 +15,7 @@ from echelon.config.layers import DEFAULT, Setting
 from echelon.config.options import BY_KEY
 from echelon.config.readers import decoded
 from echelon.errors import ConfigError
-from echelon.job import Booking, Job, Policies, Resources, Script, ScriptKind, looks_secret
+from echelon.job import Booking, Enclosure, Job, Launching, Policies, Resources, Script, ScriptKind, looks_secret
 from echelon.plan import parse_ports
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
@@ -86,12 +86,36 @@ def job_of(settings: Settings, script: Script, machine: Machine) -> Job:
         scheduler=settings.get("on") or "local",
         booking=_booking(settings),
         launcher=settings.get("launcher"),
-        environment=settings.get("env"),
+        launching=Launching(rdzv=settings.get("rdzv"), options=settings.get("launcher_option") or {}),
+        environment=environment_of(settings),
+        enclosure=_enclosure(settings),
         cold=settings.get("cold"),
         ports=settings.get("ports"),
         interface=settings.get("interface") if settings.is_of_use("interface") else None,
         hosts=machine.hosts,
         snapshot=settings.is_of_use("snapshot") and settings.get("snapshot"),
+    )
+
+
+def environment_of(settings: Settings) -> str:
+    """As asked for, or as what was said about it implies."""
+    asked: str | None = settings.get("env")
+    return asked or "bare"
+
+
+def _enclosure(settings: Settings) -> Enclosure:
+    return Enclosure(
+        modules=settings.get("modules") or (),
+        setup=settings.get("setup") or (),
+        venv=settings.get("venv"),
+        conda=settings.get("conda"),
+        image=settings.get("image"),
+        mounts=settings.get("mount") or (),
+        workdir=settings.get("container_workdir"),
+        container_name=settings.get("container_name"),
+        writable=settings.get("container_writable"),
+        root=settings.get("container_root"),
+        prefix=settings.get("container_exec") or (),
     )
 
 

@@ -56,7 +56,7 @@ def flag_layer(values: Mapping[str, Any]) -> Layer:
 
 def _typed_flag(key: str, value: Any) -> str:
     option = BY_KEY[key]
-    if option.type is Type.SWITCH or option.type.is_table:
+    if option.type is Type.SWITCH or option.type.is_repeatable:
         return option.flag
     return f"{option.flag} {value}"
 

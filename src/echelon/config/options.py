@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
+from echelon.environments import ENVIRONMENTS
+from echelon.launchers import LAUNCHERS
 from echelon.registry import FAMILIES
 
 
@@ -20,11 +22,17 @@ class Type(enum.Enum):
     NATIVE = "options of the scheduler, as it spells them"
     HOSTS = "names of hosts, or a table of groups of them"
     QUEUES = "a table of queues, each with what its nodes have"
+    LIST = "a list of texts"
+    WORDS = "the words of a command"
 
     @property
     def is_table(self) -> bool:
         """Given as pairs, one at a time; those of several layers add up."""
         return self in (Type.VARIABLES, Type.NATIVE, Type.QUEUES)
+
+    @property
+    def is_repeatable(self) -> bool:
+        return self.is_table or self is Type.LIST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +51,8 @@ class Option:
     """The schedulers that can do something with it; none named means all."""
     names: str = r"[a-z][a-z0-9-]*"
     """What the names in a table of the scheduler's own options look like."""
+    launchers: tuple[str, ...] = ()
+    """The launchers that can do something with it; none named means all."""
     has_flag: bool = True
     """Otherwise it is for files alone."""
 
@@ -102,12 +112,38 @@ OPTIONS = (
         "else local]",
     ),
     Option(
-        key="launcher", type=Type.CHOICE, default="ranks", choices=tuple(FAMILIES["launcher"]),
+        key="launcher", type=Type.CHOICE, default="ranks", choices=LAUNCHERS,
         help="What starts the ranks.",
     ),
     Option(
-        key="env", type=Type.CHOICE, default="bare", choices=tuple(FAMILIES["environment"]),
-        help="What the ranks run in.",
+        key="rdzv", type=Type.CHOICE, default="static", choices=("static", "c10d"), launchers=("torchrun",),
+        help="How torchrun's agents meet. c10d listens on every interface, and believes whoever comes.",
+    ),
+    Option(
+        key="env", type=Type.CHOICE, choices=ENVIRONMENTS,
+        help="What the ranks run in. [default: what --venv, --conda, --image or --container-exec mean, else bare]",
+    ),
+    Option(key="modules", type=Type.LIST, metavar="NAME", help="Load this module on each node; repeatable."),
+    Option(
+        key="setup", type=Type.LIST, metavar="LINE", help="A line of bash for each node, after the modules; repeatable."
+    ),
+    Option(key="venv", type=Type.TEXT, metavar="DIR", help="Virtual environment of the ranks."),
+    Option(key="conda", type=Type.TEXT, metavar="NAME|DIR", help="Conda environment of the ranks."),
+    Option(
+        key="image", type=Type.TEXT,
+        help="Container image of the ranks: a .sqsh file is enroot's, a .sif file apptainer's.",
+    ),
+    Option(
+        key="mount", type=Type.LIST, metavar="SRC:DST[:ro]",
+        help="A folder that the container sees, besides the run's own and the working directory; repeatable.",
+    ),
+    Option(key="container_workdir", type=Type.TEXT, metavar="DIR", help="Where ranks start. [default: as outside]"),
+    Option(key="container_name", type=Type.TEXT, metavar="NAME", help="Name of the container, to use it again."),
+    Option(key="container_writable", type=Type.SWITCH, default=False, help="Let ranks write to its root."),
+    Option(key="container_root", type=Type.SWITCH, default=False, help="Let ranks be root inside of it."),
+    Option(
+        key="container_exec", type=Type.WORDS, metavar="COMMAND",
+        help="The words that put a command into a container of any other kind: 'ch-run image --'.",
     ),
     Option(
         key="hosts", type=Type.HOSTS, only=SSH, metavar="HOSTS",
@@ -159,6 +195,11 @@ OPTIONS = (
         help="Profile of a site, for what nobody else says: gadi, or a file of your own, ending in .toml.",
     ),
     Option(key="set", type=Type.VARIABLES, metavar="KEY=VALUE", help="A variable for the ranks; repeatable."),
+    Option(
+        key="launcher_option", type=Type.NATIVE, metavar="KEY[=VALUE]", names=r"[A-Za-z][A-Za-z0-9_-]*",
+        launchers=("torchrun", "accelerate", "legacy", "srun", "mpirun"),
+        help="Any other option of the launcher, as it is; repeatable.",
+    ),
     Option(
         key="slurm", type=Type.NATIVE, only=SLURM, metavar="KEY[=VALUE]",
         help="Any other option of sbatch, as it is; repeatable.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -156,6 +157,19 @@ def _queues(_: Option, value: Any) -> dict[str, dict[str, int]]:
     return value
 
 
+def _list(_: Option, value: Any) -> tuple[str, ...]:
+    """One text alone is a list of one."""
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) and word for word in words):
+        raise ValueError('it must be a list of texts: ["a", "b"]')
+    return tuple(map(_one_line, words))
+
+
+def _words(option: Option, value: Any) -> tuple[str, ...]:
+    """Text is taken apart as a shell would."""
+    return _list(option, shlex.split(value) if isinstance(value, str) else value)
+
+
 _READERS = {
     Type.COUNT: _count,
     Type.DURATION: _duration,
@@ -167,4 +181,6 @@ _READERS = {
     Type.NATIVE: _native,
     Type.HOSTS: _hosts,
     Type.QUEUES: _queues,
+    Type.LIST: _list,
+    Type.WORDS: _words,
 }

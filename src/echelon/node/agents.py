@@ -13,6 +13,7 @@ from pathlib import Path
 from echelon.job import Job
 from echelon.node.channel import Channel, ChannelClosed, Doorman, interests
 from echelon.node.hosts import Hosts
+from echelon.node.inside import inside
 from echelon.node.messages import Downward, Environment, Hello, Leave, Upward, to_wire, upward
 from echelon.node.situation import Loss
 
@@ -49,11 +50,12 @@ class Agents:
     def start(self, node: int) -> None:
         host = self.hosts.all[node]
         here, port = ("", 0) if self.listener is None else self.listener.getsockname()[:2]
+        python = self.job.python if self.job.is_enclosed else sys.executable
         argv = [
-            sys.executable, "-I", sys.argv[0], "agent", str(self.run_path), str(self.attempt), str(node), host.name,
+            python, "-I", sys.argv[0], "agent", str(self.run_path), str(self.attempt), str(node), host.name,
             host.source, here, str(port), *(() if self.hosts.carried is None else ("environment-follows",)),
         ]  # fmt: skip
-        self.agents[node] = Agent(self.hosts.start(node, argv), heard=time.monotonic())
+        self.agents[node] = Agent(self.hosts.start(node, inside(self.job, self.run_path, argv)), heard=time.monotonic())
 
     def tell(self, node: int, message: Downward) -> None:
         channel = self.agents[node].channel

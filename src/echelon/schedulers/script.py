@@ -1,22 +1,19 @@
-"""What every job script ends in: the supervisor, as the launcher starts it and the environment wraps it."""
+"""What every job script ends in: the supervisor, outside of any environment."""
 
 from __future__ import annotations
 
 from echelon.command import Command
 from echelon.job import Job
-from echelon.registry import member
 from echelon.run_dir import RunDir
 
 
 def supervisor_of(job: Job, run_dir: RunDir) -> Command:
-    launch: Command = member("launcher", job.launcher).launch(job, run_dir.path)
-    inside: Command = member("environment", job.environment).enter(launch, job)
-    return inside
+    return node_side_of(job, run_dir, "supervise")
 
 
 def node_side_of(job: Job, run_dir: RunDir, part: str) -> Command:
     """A part of the node side that the job script runs itself, outside of any container."""
-    return Command(argv=(job.python, "-I", str(run_dir.node_side), part, str(run_dir.path)))
+    return Command(argv=(job.outer_python, "-I", str(run_dir.node_side), part, str(run_dir.path)))
 
 
 def plain_script(job: Job, run_dir: RunDir, remark: str) -> str:

@@ -116,4 +116,4 @@ def summary(job: Job, native_id: str) -> str:  # noqa: ARG001  every scheduler i
 def render(job: Job, run_dir: RunDir) -> str:
     """The supervisor runs here, with the Python that runs us; the job's own is that of the hosts."""
     remark = f"{job.resources.nodes} of the hosts {', '.join(job.hosts)}, {job.resources.procs_per_node} ranks on each"
-    return plain_script(replace(job, python=sys.executable), run_dir, remark)
+    return plain_script(replace(job, host_python=sys.executable), run_dir, remark)
