@@ -1,8 +1,12 @@
-"""Tests that need root say so here, plainly, when there is none."""
+"""How fast a machine is decides no test; tests that need root say so here, plainly, when there is none."""
 
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 def pytest_collection_modifyitems(items):

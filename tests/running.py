@@ -2,11 +2,36 @@
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
 SCRIPTS = Path(__file__).parent / "runtime" / "scripts"
 DEADLINE_SECONDS = 90
+
+
+class AnyTool:
+    """What `echelon` does for a test, wherever it is typed: `self(...)` calls it, `self.folder` is where."""
+
+    folder: Path
+
+    def argv(self, *args: str) -> list[str]:
+        return [sys.executable, "-m", "echelon", *map(str, args)]
+
+    def submit(self, *args, env=None) -> "Run":
+        result = self("submit", *args, env=env)
+        assert result.returncode == 0, result.stderr
+        return Run(self, result.stdout.strip())
+
+    def only_run(self) -> "Run":
+        (path,) = (self.folder / "runs").iterdir()
+        return Run(self, path.name)
+
+    def script(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
 
 
 class Run:

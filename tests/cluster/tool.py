@@ -1,15 +1,14 @@
 """`echelon` on the test cluster, as a person would type it there."""
 
 import subprocess
-import sys
 import uuid
 from pathlib import Path
 
 from cluster import Cluster
-from running import Run
+from running import AnyTool
 
 
-class Tool:
+class Tool(AnyTool):
     """`echelon`, as a user of the cluster types it on the login node, in a folder of its own."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
@@ -18,9 +17,6 @@ class Tool:
         self.mark = uuid.uuid4().hex
         # torch's compiler, which DDP imports, keeps a cache beside the nodes' temporary files: not a thing of ours
         self.env = {"TEST_MARK": self.mark, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
-
-    def argv(self, *args: str) -> list[str]:
-        return [sys.executable, "-m", "echelon", *map(str, args)]
 
     def __call__(self, *args, env=None, cwd=None, timeout=90) -> subprocess.CompletedProcess:
         return self.cluster.run(
@@ -35,18 +31,3 @@ class Tool:
     def start(self, *args, env=None, **options) -> subprocess.Popen:
         """Signals to what this returns reach `echelon` itself."""
         return self.cluster.popen("ctl", self.argv(*args), env={**self.env, **(env or {})}, cwd=self.folder, **options)
-
-    def submit(self, *args, env=None) -> Run:
-        result = self("submit", *args, env=env)
-        assert result.returncode == 0, result.stderr
-        return Run(self, result.stdout.strip())
-
-    def only_run(self) -> Run:
-        (path,) = (self.folder / "runs").iterdir()
-        return Run(self, path.name)
-
-    def script(self, name: str, text: str) -> Path:
-        path = self.folder / name
-        path.write_text(text)
-        path.chmod(0o755)
-        return path

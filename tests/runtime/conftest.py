@@ -3,16 +3,15 @@
 import os
 import signal
 import subprocess
-import sys
 import uuid
 from pathlib import Path
 
 import pytest
 
-from running import DEADLINE_SECONDS, Run, marked_processes, wait_for
+from running import DEADLINE_SECONDS, AnyTool, marked_processes, wait_for
 
 
-class Tool:
+class Tool(AnyTool):
     """`echelon`, as a user would type it, in a folder of its own."""
 
     def __init__(self, folder: Path, mark: str) -> None:
@@ -32,9 +31,6 @@ class Tool:
             "TEST_MARK": mark,
         }
 
-    def argv(self, *args: str) -> list[str]:
-        return [sys.executable, "-m", "echelon", *map(str, args)]
-
     def __call__(self, *args, env=None, cwd=None, **options) -> subprocess.CompletedProcess:
         return subprocess.run(
             self.argv(*args),
@@ -53,20 +49,6 @@ class Tool:
         return subprocess.Popen(
             self.argv(*args), env={**self.env, **(env or {})}, cwd=self.folder, text=True, **options
         )
-
-    def submit(self, *args, env=None) -> Run:
-        result = self("submit", *args, env=env)
-        assert result.returncode == 0, result.stderr
-        return Run(self, result.stdout.strip())
-
-    def only_run(self) -> Run:
-        (path,) = (self.folder / "runs").iterdir()
-        return Run(self, path.name)
-
-    def script(self, name: str, text: str) -> Path:
-        path = self.folder / name
-        path.write_text(text)
-        return path
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def test_nasty_values_of_variables_arrive_byte_for_byte(value):
 words = st.binary(max_size=30).filter(lambda data: b"\0" not in data).map(os.fsdecode)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(words, max_size=10), words)
 def test_any_bytes_at_all_arrive(argv, value):
     command = Command(argv=(sys.executable, "-S", "-c", SHOW, *argv, "end"), env={"NASTY": value})

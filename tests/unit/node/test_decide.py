@@ -912,7 +912,7 @@ def is_known(story, event):
     return node is None or node in story.state.nodes
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(any_rules, st.lists(recipes, max_size=60), st.booleans())
 def test_whatever_happens_in_whatever_order(rules, script, smooth):
     story = Story(**rules)
@@ -978,7 +978,7 @@ deaths = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(deaths)
 def test_one_fault_uses_one_restart_whatever_dies_with_it(deaths):
     story = Story(nodes=3, restarts=5).run().leave(0, 1)
@@ -992,7 +992,7 @@ def test_one_fault_uses_one_restart_whatever_dies_with_it(deaths):
     assert len(story.done(StopRanks)) == 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(any_rules, st.lists(recipes, max_size=40))
 def test_every_run_can_be_brought_to_its_end_by_cancel_and_the_clock(rules, script):
     story = Story(**rules)

@@ -39,7 +39,7 @@ def test_every_index_comes_once_at_lengths_on_the_edge(length):
     assert is_bijection(order(length))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(lengths, seeds, st.integers(0, 10**9))
 def test_every_index_comes_once(length, seed, epoch):
     assert is_bijection(order(length, seed=seed, epoch=epoch))

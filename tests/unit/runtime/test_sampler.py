@@ -78,21 +78,21 @@ sizes = st.integers(1, 9)
 stops = st.lists(st.tuples(sizes, st.integers(0, 60)), max_size=8)
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=3000)
 @given(st.integers(0, 200), stops, sizes, st.booleans())
 def test_any_stops_and_worlds_leave_every_sample_once(length, stops, last, drop_last):
     taken, size = run(length, stops, last, shuffle=False, drop_last=drop_last)
     assert once(taken, length, size, drop_last=drop_last)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 200), stops, sizes, st.booleans(), st.integers())
 def test_the_same_shuffled(length, stops, last, drop_last, seed):
     taken, size = run(length, stops, last, shuffle=True, drop_last=drop_last, seed=seed)
     assert once(taken, length, size, drop_last=drop_last)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(1, 200), stops, st.integers())
 def test_stops_do_not_change_the_order(length, stops, seed):
     taken, _ = run(length, stops, 1, shuffle=True, drop_last=False, seed=seed)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import GOLDEN, NASTY_RUN, RUN, awkward, large, plain
 
 from echelon.errors import ConfigError
-from echelon.job import Booking, Job, Policies, Resources, Script, ScriptKind
+from echelon.job import Booking, Resources
 from echelon.run_dir import RunDir
 from echelon.schedulers.pbs_script import (
     directive,
@@ -21,23 +22,9 @@ from echelon.schedulers.pbs_script import (
     render,
 )
 
-GOLDEN = Path(__file__).parents[2] / "golden"
-RUN = RunDir(Path("/home/ada/gpt/runs/gpt-20260115-101500-7f3a"))
-
-PLAIN = Job(
-    name="gpt",
-    script=Script(kind=ScriptKind.FILE, target="train.py", args=("--lr", "1e-4")),
-    cwd="/home/ada/gpt",
-    python="/home/ada/gpt/.venv/bin/python",
-    scheduler="pbs",
-)
+PLAIN = plain("pbs")
 CHUNKS = replace(
-    PLAIN,
-    resources=Resources(
-        nodes=4, spare_nodes=1, procs_per_node=8, gpus_per_node=8, cpus=96, memory="900G",
-        time_limit=timedelta(days=1, hours=12),
-    ),
-    policies=Policies(notice=timedelta(minutes=5)),
+    large("pbs"),
     booking=Booking(
         partition="gpu", account="nlp", dependency="afterok:1234.pbs", mail="ada@example.org", mail_type="BEGIN,FAIL",
         native={"place": "scatter:excl", "chunk.gpu_model": "a100", "W.group_list": "nlp", "software": "matlab", "a": "2200"},
@@ -54,14 +41,9 @@ GADI = replace(
     ),
 )  # fmt: skip
 NASTY = replace(
-    PLAIN,
-    script=Script(kind=ScriptKind.COMMAND, target="./run it.sh", args=("$HOME", "it's")),
-    cwd="/home/ada/it's $HOME 100% \\o/ #1",
-    python="/opt/py thon/bin/python",
-    env={"GREETING": "hello, 'world' \"$HOME\"\nsecond line"},
+    awkward("pbs"),
     booking=Booking(native={"W.sandbox": "a \"b\" 'c' \\d $(e) `f` #g ; h"}),
 )
-NASTY_RUN = RunDir(Path("/home/ada/it's 100% $HOME/gpt-20260115-101500-7f3a"))
 
 
 @pytest.mark.parametrize(

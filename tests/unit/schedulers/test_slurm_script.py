@@ -8,30 +8,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import GOLDEN, NASTY_RUN, RUN, awkward, large, plain
 
 from echelon.arrays import any_element
 from echelon.errors import ConfigError
-from echelon.job import Booking, Job, Policies, Resources, Script, ScriptKind
+from echelon.job import Booking, Policies, Resources
 from echelon.run_dir import RunDir
 from echelon.schedulers.slurm_script import ARRAY_INDEX, OURS, directive, directives, quoted, render, slurm_time
 
-GOLDEN = Path(__file__).parents[2] / "golden"
-RUN = RunDir(Path("/home/ada/gpt/runs/gpt-20260115-101500-7f3a"))
-
-PLAIN = Job(
-    name="gpt",
-    script=Script(kind=ScriptKind.FILE, target="train.py", args=("--lr", "1e-4")),
-    cwd="/home/ada/gpt",
-    python="/home/ada/gpt/.venv/bin/python",
-    scheduler="slurm",
-)
+PLAIN = plain("slurm")
 EVERYTHING = replace(
-    PLAIN,
-    resources=Resources(
-        nodes=4, spare_nodes=1, procs_per_node=8, gpus_per_node=8, cpus=96, memory="900G",
-        time_limit=timedelta(days=1, hours=12),
-    ),
-    policies=Policies(notice=timedelta(minutes=5)),
+    large("slurm"),
     booking=Booking(
         partition="gpu,long", account="nlp", qos="high", constraint="a100&nvlink", reservation="deadline",
         nodelist="gpu[01-16]", exclude="gpu03,gpu[07-09]", dependency="afterok:1234:1235,singleton",
@@ -45,15 +32,10 @@ GRES = replace(
     booking=Booking(gres=True, gpu_type="l40s", native={"gres": "nvme:1"}, mail="ada@example.org"),
 )
 NASTY = replace(
-    PLAIN,
-    script=Script(kind=ScriptKind.COMMAND, target="./run it.sh", args=("$HOME", "it's")),
-    cwd="/home/ada/it's $HOME 100% \\o/ #1",
-    python="/opt/py thon/bin/python",
-    env={"GREETING": "hello, 'world' \"$HOME\"\nsecond line"},
+    awkward("slurm"),
     booking=Booking(comment="a \"b\" 'c' \\d $(e) `f` #g ; h", native={"container-env": "A,B C"}),
 )
 ARRAY = replace(PLAIN, booking=Booking(array="0-9%2"))
-NASTY_RUN = RunDir(Path("/home/ada/it's 100% $HOME/gpt-20260115-101500-7f3a"))
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def run(make, stops, **limits):
     ],
     ids=["sampler", "drop_last", "batch sampler", "plain"],
 )
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(1, 5), max_size=6))
 def test_stops_change_nothing(make, stops):
     assert run(make, stops, epochs=3) == run(make, [], epochs=3)
@@ -113,7 +113,6 @@ def test_an_empty_loader_does_not_loop_forever():
 
 
 @given(st.integers(0, 60), st.integers(1, 7), st.integers(1, 5), st.booleans())
-@settings(deadline=None)
 def test_what_is_counted_is_what_all_ranks_have_taken(length, batch_size, size, drop):
     loader, parts = elastic(length, batch_size, size=size, drop=drop)
     counts = list(batch_counts(parts["sampler"], loader))
