@@ -76,6 +76,7 @@ def main() -> None:
     right = (model(points.to(device)).argmax(1).cpu() == labels).float().mean()
     if rank == 0:
         print(f"{right:.1%} of 2000 new points are told apart", flush=True)
+    del model  # before its group: torch 2.13 can hang where a DDP model is the last to let go of it
     dist.destroy_process_group()
 
 

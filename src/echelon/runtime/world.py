@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import ctypes
 import json
 import os
 import socket
@@ -138,6 +139,7 @@ class World:
         import torch.distributed as dist
 
         if dist.is_initialized():
+            _keep_for_ever(dist.group.WORLD)
             dist.destroy_process_group()
         leave(meeting)
         if _world is self:
@@ -264,3 +266,9 @@ def failure_told(word: bytes) -> JobFailed | None:
         origin=f"world.main_first on rank {told['rank']}",
         why=f"rank {told['rank']} went first, and this peer of it left with the same error",
     )
+
+
+def _keep_for_ever(group: Any) -> None:
+    """A DDP model that is the last to let go of its group can hang there (torch 2.13): it joins the group's threads
+    while it holds the GIL, and one of them may be waiting for that."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
