@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from echelon.events import Event, Kind, parse_event
+from echelon.observe.echoes import Echoes
 from echelon.observe.logs import LogTails, Tail
 from echelon.observe.status import RunStatus, statuses
 from echelon.run_dir import RunDir
@@ -54,6 +55,7 @@ class Follower:
         self._write = write
         self._say = say
         self._logs = LogTails(run_dir, attempt)
+        self._echoes = Echoes()
         self._events = Tail(run_dir.events)
         self._told: RunStatus | None = None
         self._doubtful_since: float | None = None
@@ -64,10 +66,13 @@ class Follower:
         finished = any(event.kind is Kind.FINISHED for event in news)
         if news:
             self._doubtful_since = None
-        self._write(self._logs.read(to_the_end=finished))
+        self._show_output(to_the_end=finished)
         for sentence in filter(None, map(sentence_of, news)):
             self._say(sentence)
         return finished
+
+    def _show_output(self, *, to_the_end: bool) -> None:
+        self._write(self._echoes.shortened(self._logs.read(to_the_end=to_the_end), to_the_end=to_the_end))
 
     def hear(self, status: RunStatus, settle_seconds: float) -> bool:
         """Takes the scheduler's word into account; true if something has changed."""
@@ -79,7 +84,7 @@ class Follower:
             if time.monotonic() < self._doubtful_since + settle_seconds:
                 return True
         self.show_news()
-        self._write(self._logs.read(to_the_end=True))
+        self._show_output(to_the_end=True)
         self.end = status
         return True
 
