@@ -12,6 +12,9 @@ from echelon.node.clock import Clock
 from echelon.node.hosts import Unreachable
 from echelon.node.situation import AgentLost, Ending, Event, Hopeless, Loss, NoticeDue, Outcome, WarningCame
 
+ASK_AHEAD_SECONDS = 30.0  # as long as an answer may take
+SAME_SECONDS = 2.0  # an end that is told in whole seconds is never told quite the same
+
 
 class Inquiry:
     """One question at a time, and nobody waits for its answer."""
@@ -22,6 +25,8 @@ class Inquiry:
         self._heartbeat = heartbeat
         self._question = agents.hosts.ask()
         self._warned = False
+        self._asked_before: float | None = None
+        """The end that was asked about once more, just before the notice: it may have been put off meanwhile."""
         self._doubted: set[int] = set()
         """Hosts that fell silent, or so it seems: if the scheduler does not answer either, it is we who are cut off."""
 
@@ -35,6 +40,7 @@ class Inquiry:
     def look(self, names: Mapping[int, str]) -> list[Event]:
         """What has come to light since the last look: answers, agents that died, hosts that are lost for certain."""
         events = self._answers(names)
+        self._ask_whether_the_end_still_stands()
         settled = {event.node for event in events if isinstance(event, AgentLost)}
         for node, loss in self._agents.silent(self._heartbeat):
             if node in settled:
@@ -44,6 +50,14 @@ class Inquiry:
             else:
                 events.append(AgentLost(node, loss))
         return events
+
+    def _ask_whether_the_end_still_stands(self) -> None:
+        end = self._clock.end_at
+        if end is None or not self._clock.is_near(time.monotonic(), ASK_AHEAD_SECONDS):
+            return
+        if self._asked_before is None or abs(end - self._asked_before) > SAME_SECONDS:
+            self._asked_before = end
+            self._ask()
 
     def _ask(self) -> bool:
         """Whether there is a question under way, now if not before."""

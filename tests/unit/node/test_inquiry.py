@@ -30,11 +30,11 @@ class Scheduler:
         return self.reply
 
 
-def inquiry(scheduler, *, silent=(), heard_elsewhere=False):
+def inquiry(scheduler, *, silent=(), heard_elsewhere=False, clock=None):
     agents = SimpleNamespace(
         hosts=scheduler, silent=lambda _seconds: list(silent), hears_another_host=lambda _doubted: heard_elsewhere
     )
-    return Inquiry(agents, Clock(end_at=None, lead=60.0), heartbeat=15.0)
+    return Inquiry(agents, clock or Clock(end_at=None, lead=60.0), heartbeat=15.0)
 
 
 def test_a_silent_host_is_lost_once_the_scheduler_has_answered():
@@ -117,3 +117,27 @@ def test_the_end_that_the_scheduler_tells_is_the_clocks():
     clock = Clock(end_at=None)
     Inquiry(agents, clock, heartbeat=15.0).look(NAMES)
     assert clock.seconds_left(time.monotonic()) == pytest.approx(100, abs=2)
+
+
+def test_just_before_the_notice_it_is_asked_whether_the_end_still_stands():
+    scheduler, clock = Scheduler(Standing()), Clock(end_at=time.monotonic() + 3600, lead=60.0)
+    asked = inquiry(scheduler, clock=clock)
+    asked.look(NAMES)
+    assert scheduler.questions == 1
+    clock.end_at = time.monotonic() + 75
+    scheduler.reply = Standing(end_at=time.time() + 7200)
+    for _ in range(5):
+        asked.look(NAMES)
+    assert scheduler.questions == 2
+    assert clock.end_at - time.monotonic() == pytest.approx(7200, abs=5)
+    clock.end_at = time.monotonic() + 85
+    asked.look(NAMES)
+    assert scheduler.questions == 3
+
+
+def test_an_end_that_stands_is_asked_about_only_once():
+    scheduler, clock = Scheduler(Standing(end_at=time.time() + 75)), Clock(end_at=None, lead=60.0)
+    asked = inquiry(scheduler, clock=clock)
+    for _ in range(5):
+        asked.look(NAMES)
+    assert scheduler.questions == 2
