@@ -40,7 +40,7 @@ from echelon.runtime.checkpoint.stopping import Alarm, asked_lead, lead_remark, 
 from echelon.runtime.checkpoint.surroundings import look_around
 from echelon.runtime.checkpoint.tree import Flattened
 from echelon.runtime.checkpoint.verify import Damaged
-from echelon.runtime.progress import report, reporter
+from echelon.runtime.progress import report, step_cell
 
 Batch = TypeVar("Batch")
 
@@ -107,7 +107,7 @@ class Checkpoint:
         self._lead, self._judged_seconds = asked_lead(standing.run), 0.0
         self._looked = self._closed = False
         self._next_look: float = 0
-        self._report = reporter()
+        self._told = step_cell()
         self.step = 0
         """Steps done, over all starts."""
         atexit.register(self._close_at_exit)
@@ -246,9 +246,9 @@ class Checkpoint:
 
     def after_step(self) -> None:
         """What `steps` does after each batch, for loops of your own; on all ranks after the same steps."""
-        self.step += 1
-        self._report(self.step)
-        if self.step >= self._next_look:
+        self.step = step = self.step + 1
+        self._told[0] = step
+        if step >= self._next_look:
             self._look()
 
     def _look(self) -> None:
