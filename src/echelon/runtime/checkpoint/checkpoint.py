@@ -168,6 +168,7 @@ class Checkpoint:
         checkpoints and all are damaged.
         """
         self._looked = True
+        self.wait()
         around = self._around
         search = Search(folder=self.folder, part=around.local_rank, parts=around.local_size, timeout=self._timeout)
         found = find(search, self._main, step=step, say=self._say)
@@ -175,7 +176,7 @@ class Checkpoint:
             return False
         try:
             with Reader.open(found.folder, found.manifest) as reader:
-                self._apply(reader, str(found.folder))
+                self._apply(reader, found.folder)
         except Damaged as damage:
             raise EnvironmentProblem(
                 f"{found.folder.name} changed while it was read", origin=str(self.folder), why=str(damage)
@@ -183,12 +184,14 @@ class Checkpoint:
         self._say(f"goes on from {found.folder.name}, saved by {len(found.manifest.files)} ranks")
         return True
 
-    def _apply(self, reader: Reader, origin: str) -> None:
+    def _apply(self, reader: Reader, folder: Path) -> None:
+        origin = str(folder)
         check_names(self._parts, reader.names, origin=origin)
         own = reader.own(self._around.rank) if self._around.rank < reader.size else None
         state = reader.common(targets_in(self._parts))
         load_states(self._parts, state, origin=origin)
-        self.step = self._saver.saved = int(state[RESERVED]["step"])
+        self.step = int(state[RESERVED]["step"])
+        self._saver.loaded(self.step, folder.name)
         self._position.load(state[RESERVED])
         if own is not None:  # a rank that is new keeps the generators it has
             check_names(self._per_rank, list(own), origin=origin)
