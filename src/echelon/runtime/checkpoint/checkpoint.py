@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -14,9 +13,7 @@ from typing import Any, TypeVar, final
 from echelon.errors import EchelonError, EnvironmentProblem
 from echelon.exit_codes import REQUEUE
 from echelon.runtime.checkpoint import probe, rng
-from echelon.runtime.checkpoint.agreement import Agreement, Word
 from echelon.runtime.checkpoint.bar import Bar
-from echelon.runtime.checkpoint.cadence import Cadence
 from echelon.runtime.checkpoint.council import Council
 from echelon.runtime.checkpoint.fence import Standing
 from echelon.runtime.checkpoint.folder import prepared
@@ -32,6 +29,7 @@ from echelon.runtime.checkpoint.parts import (
 from echelon.runtime.checkpoint.reader import Reader
 from echelon.runtime.checkpoint.restore import Search, find
 from echelon.runtime.checkpoint.retention import Retention
+from echelon.runtime.checkpoint.rounds import Due, Rounds
 from echelon.runtime.checkpoint.save import Place
 from echelon.runtime.checkpoint.saver import Saver
 from echelon.runtime.checkpoint.snapshot import Plan, planned
@@ -98,13 +96,12 @@ class Checkpoint:
             folder=self.folder, rank=self._around.rank, standing=standing, retention=retention, timeout=timeout
         )
         self._saver = Saver(place, self._council("background"), token=str(began["token"]), say=self._say)
-        self._agreement = Agreement(self._around.group, alone=self._around.size == 1)
-        self._cadence = Cadence(every, time.monotonic())
         self._alarm = Alarm()
+        lead = asked_lead(standing.run)
+        self._rounds = Rounds(self._around, every, alarm=self._alarm, saver=self._saver, lead=lead, say=self._say)
         self._position = Position()
         self.bar = Bar(shown=self._around.rank == 0)
         self._rng: dict[str, Any] | None = None
-        self._lead, self._judged_seconds = asked_lead(standing.run), 0.0
         self._looked = self._closed = False
         self._next_look: float = 0
         self._told = step_cell()
@@ -198,8 +195,7 @@ class Checkpoint:
             load_states(self._per_rank, own, origin=origin)
             self._rng = own[RESERVED]["rng"]
             rng.restore(own[RESERVED]["rng"])
-        self._cadence.begin(self.step, time.monotonic())
-        self._agreement.begin(self.step)
+        self._rounds.begin(self.step)
         self._next_look = 0
         report(self.step, committed=self.step)
 
@@ -212,7 +208,7 @@ class Checkpoint:
         told in `problem`: training goes on, and older checkpoints stay.
         """
         self._saver.begin(self._plan, step=self.step, score=score)
-        self._cadence.started(self.step, time.monotonic(), self._agreement.sent)
+        self._rounds.save_began(self.step)
         if wait if wait is not None else not self._asynchronous:
             self.wait()
 
@@ -256,38 +252,14 @@ class Checkpoint:
 
     def _look(self) -> None:
         """At the few steps where there is something to agree on or to save; the same ones on all ranks."""
-        if self.step >= self._agreement.next_step:
-            joint = self._agreement.round(self.step, self._word())
-            if joint is not None:
-                self._cadence.heard(joint)
-                if joint.stop:
-                    self._stop()
-        if self._cadence.is_due(self.step) and self._nobody_is_busy():
-            self.save()
-        else:
-            self._saver.get_ready(self._plan)
-        self._next_look = min(self._agreement.next_step, self._cadence.next_step(self.step))
-
-    def _nobody_is_busy(self) -> bool:
-        """The same on all ranks. A save that is due while another is under way is made up for later."""
-        if self._around.size == 1:
-            return not self._saver.busy
-        if self._cadence.free or not self._cadence.is_first_due(self.step):
-            return self._cadence.free
-        return not self._agreement.now(self._saver.busy)
-
-    def _word(self) -> Word:
-        self._judge_the_lead()
-        due = self._around.rank == 0 and self._cadence.clock_says(time.monotonic())
-        return Word(stop=self._alarm.rings(), busy=self._saver.busy, due=due)
-
-    def _judge_the_lead(self) -> None:
-        """As soon as it is known how long a save takes, and not first when it is too late."""
-        if self._saver.longest_seconds > self._judged_seconds:
-            self._judged_seconds = self._saver.longest_seconds
-            remark = lead_remark(self._judged_seconds, self._lead)
-            if remark is not None:
-                self._say(f"warning: the notice may come too late: {remark.replace('are left', 'will be left')}")
+        match self._rounds.due(self.step):
+            case Due.STOP:
+                self._stop()
+            case Due.SAVE:
+                self.save()
+            case Due.NOTHING:
+                self._saver.get_ready(self._plan)
+        self._next_look = self._rounds.next_look(self.step)
 
     def _stop(self) -> None:
         remark = lead_remark(self._saver.longest_seconds, seconds_left())
