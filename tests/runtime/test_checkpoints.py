@@ -207,7 +207,7 @@ def test_hundreds_of_kills_in_the_middle_of_saves_lose_nothing_that_was_acknowle
         )  # fmt: skip
     finally:
         shutil.rmtree(folder)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["inside_a_save"] > 20, "some were killed in the middle of one"
 
 
