@@ -15,9 +15,15 @@ folder = Path(tempfile.mkdtemp(prefix="bench-", dir=memory if memory.is_dir() el
 kills = 200 * repeats(5)
 try:
     argv = [sys.executable, str(SCRIPT), str(folder / "saved"), str(kills), "2"]
-    told = json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
 finally:
     shutil.rmtree(folder)
+if not done.stdout:
+    sys.exit(done.stderr)
+told = json.loads(done.stdout)
 print(f"\nRanks killed with SIGKILL while they save: {told['kills']} times, over {told['steps']} committed steps")
 print(f"  {told['inside_a_save']} left a save unfinished; {told['unsaid']} came between a commit and its word")
-print("  every checkpoint was whole, and no acknowledged one was lost")
+print(f"  {len(told['bad'])} bad loads of {told['loads']}, {len(told['lost'])} acknowledged checkpoints lost")
+for line in told["bad"] + told["lost"]:
+    print(f"  {line}")
+sys.exit(done.returncode)

@@ -1,8 +1,15 @@
 """What checkpoint.steps costs between two steps, on two ranks: step_cost.py SECONDS_OF_A_STEP STEPS
 
-Between the end of one step and the beginning of the next, with the library less without it: the mean of the main
-thread's own time in microseconds, which a laden machine does not change much. The rounds of agreement are in it; the
-first steps are not, where the memory for saves is got ready.
+Two loops over the same data, one without the library and one with it, take their steps turn about, so that a noisy
+moment is shared. What is taken is the main thread's own time from the end of one step to the beginning of the next, in
+microseconds: a laden machine does not change it much. Of each loop the mean, so the rounds of agreement are in it. The
+first steps are not: there memory for saves is got ready, and rounds come closer together.
+
+Each turn is half a step long, so either loop has its next step that many seconds after the last one, and rounds are as
+far apart as they would be. It is filled with matrix products, which leave little in the cache; with 0 seconds it is a
+step of DDP with the smallest of models, as long as that takes.
+
+Rank 0 writes a line for each pair of loops: without, with.
 """
 
 import os
@@ -16,21 +23,30 @@ from torch.utils.data import DataLoader
 
 import echelon
 
+BEGINNING = 64
+PAIRS = 7
+
 length, steps = float(sys.argv[1]), int(sys.argv[2])
+folder = Path(os.environ["BENCH_FOLDER"])
 world = echelon.join()
 torch.set_num_threads(1)
-dataset = torch.utils.data.TensorDataset(torch.zeros(4 * steps * world.size, 1))
-model = torch.nn.Linear(4, 4)
-
-
+dataset = torch.utils.data.TensorDataset(torch.zeros(4 * steps * world.size, 4))
+model = world.wrap(torch.nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 square = torch.rand(256, 256)
 target = torch.empty_like(square)
 
 
-def compute():
-    end = time.perf_counter() + length
+def multiply(_):
+    end = time.perf_counter() + length / 2
     while time.perf_counter() < end:
         torch.mm(square, square, out=target)
+
+
+def train(x):
+    optimizer.zero_grad()
+    model(x).sum().backward()
+    optimizer.step()
 
 
 def loader_and_sampler():
@@ -39,28 +55,27 @@ def loader_and_sampler():
 
 
 def gaps():
-    """CPU seconds from the end of a step to the beginning of the next: without the library, and with it."""
-    loader, _ = loader_and_sampler()
-    other, sampler = loader_and_sampler()
-    folder = Path(os.environ["BENCH_FOLDER"]) / "saved"
-    checkpoint = echelon.Checkpoint(folder, every=10**9, model=model, sampler=sampler)
-    walks = {"without": iter(loader), "with": iter(checkpoint.steps(other))}
-    found = {name: [] for name in walks}
-    for _ in range(steps):  # turn about, so that a noisy second is shared
-        for name, walk in walks.items():
-            compute()
+    """Mean CPU microseconds between two steps: without the library, and with it."""
+    work = multiply if length else train
+    bare, _ = loader_and_sampler()
+    loader, sampler = loader_and_sampler()
+    checkpoint = echelon.Checkpoint(folder / "saved", every=10**9, model=model, sampler=sampler)
+    loops = {"without": iter(bare), "with": iter(checkpoint.steps(loader))}
+    found = {name: [] for name in loops}
+    for _ in range(steps):
+        for name, loop in loops.items():
             ended = time.thread_time()
-            next(walk)
+            (x,) = next(loop)
             found[name].append(time.thread_time() - ended)
+            work(x)
     checkpoint.close()
-    return found
+    return [1e6 * statistics.mean(seconds[BEGINNING:]) for seconds in found.values()]
 
 
 gaps()
-costs = []
-for _ in range(5):
-    found = gaps()
-    costs.append(1e6 * (statistics.mean(found["with"][5:]) - statistics.mean(found["without"][5:])))
+pairs = []
+for _ in range(PAIRS):
     world.barrier()
+    pairs.append(gaps())
 if world.rank == 0:
-    (Path(os.environ["BENCH_FOLDER"]) / "results").write_text(" ".join(map(str, costs)))
+    (folder / "results").write_text("\n".join(f"{bare} {ours}" for bare, ours in pairs))

@@ -80,7 +80,7 @@ def newest(run):
 
 def test_killed_and_stopped_and_requeued_it_ends_bit_for_bit_as_if_nothing_had_happened(echelon, undisturbed):
     run = echelon.submit(
-        "-g", "4", "--restarts", "9", "--requeues", "9", LEARN, "--seconds", "0.03", "--every", "3"
+        "-g", "4", "--restarts", "9", "--requeues", "9", LEARN, "--seconds", "0.1", "--every", "3"
     )  # fmt: skip
     draw = random.Random(3)
     attempt = generation = 0
@@ -97,7 +97,8 @@ def test_killed_and_stopped_and_requeued_it_ends_bit_for_bit_as_if_nothing_had_h
             attempt, generation = attempt + 1, 0
         wait_for(lambda a=attempt, g=generation: started(run, a, g) or run.events("finished"), "the next start")
     assert run.wait()["outcome"] == "succeeded"
-    said = "".join(run.rank_log(rank, attempt) for rank in range(4))
+    last = max(event["attempt"] for event in run.events("rank_ready"))  # all may be done before they hear of a notice
+    said = "".join(run.rank_log(rank, last) for rank in range(4))
     assert (endings(said), order_of(echelon.folder / "records")) == undisturbed
     assert [event["reason"] for event in run.events("requeued")] == ["the ranks stopped in time"] * 2
     assert all(event["fault"].endswith("was killed by SIGKILL") for event in run.events("fault"))
@@ -207,7 +208,7 @@ def test_hundreds_of_kills_in_the_middle_of_saves_lose_nothing_that_was_acknowle
         )  # fmt: skip
     finally:
         shutil.rmtree(folder)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["inside_a_save"] > 20, "some were killed in the middle of one"
 
 

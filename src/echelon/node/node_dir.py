@@ -15,7 +15,7 @@ from echelon.node.messages import ErrorRecord
 
 PREFIX = "echelon-"
 LOCK = "lock"
-PROGRESS = struct.Struct("<qq")  # step and committed step, -1 for none yet
+PROGRESS = struct.Struct("qq")  # step and committed step, -1 for none yet
 NOTHING_YET = PROGRESS.pack(-1, -1)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from echelon.errors import ConfigError
 from echelon.observe.find import find_run
 from echelon.run_dir import RunDir
-from echelon.runtime.checkpoint.verify import Damaged, check, check_all, committed
+from echelon.runtime.checkpoint.verify import Damaged, candidates, check, check_all, committed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +68,8 @@ def _looked_at(folder: Path, step: int, *, verify: bool) -> Listed:
 
 def chosen(source: Source, step: int | None) -> tuple[Path, list[str]]:
     """The newest whole checkpoint of that step, or of all, and what is wrong with newer ones. Raises ConfigError."""
-    names = [name for name in reversed(committed(source.folder)) if step in (None, name.step)]
     problems = []
-    for name in names:
+    for name in candidates(source.folder, step):
         folder = source.folder / str(name)
         try:
             check_all(folder)

@@ -70,7 +70,8 @@ class ElasticSampler:
             epoch=0,
             consumed=0,
         )
-        self._consumed = 0  # apart from the rest: it changes at every step
+        self._consumed = 0  # apart from the rest, as is the length: every step needs them
+        self._length = self._state.length
 
     @property
     def epoch(self) -> int:
@@ -84,7 +85,7 @@ class ElasticSampler:
     @property
     def length(self) -> int:
         """Samples of an epoch."""
-        return self._state.length
+        return self._length
 
     def __len__(self) -> int:
         """Samples this rank will still take in this epoch: the same number on every rank."""
@@ -99,7 +100,10 @@ class ElasticSampler:
 
     def advance(self, count: int) -> None:
         """Count this many samples, over all ranks, as done with. What fills up the last round adds nothing."""
-        self._consumed = min(self._consumed + _whole("count", count, least=0), self._state.length)
+        if type(count) is not int or count < 0:  # every step comes here: what is right is seen at a glance
+            count = _whole("count", count, least=0)
+        consumed = self._consumed + count
+        self._consumed = consumed if consumed < self._length else self._length
 
     def set_epoch(self, epoch: int) -> None:
         """Begin `epoch`; where it is the present one, go on with it, as a loop that was resumed must."""
@@ -113,7 +117,7 @@ class ElasticSampler:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on where the state was taken, with its seed and shuffle: an epoch keeps the order it began with."""
-        self._state = _checked(state_dict, length=self._state.length)
+        self._state = _checked(state_dict, length=self._length)
         self._consumed = self._state.consumed
 
     @property

@@ -2,7 +2,8 @@
 
 Two forked ranks save as fast as they can, through the real protocol and a real store, and say of each step when it is
 acknowledged. After each kill everything in the folder has to be whole, the bytes those of its step, and no step lost
-that was acknowledged. Prints what happened as JSON.
+that was acknowledged; and a start would try the checkpoints from the last commit back. Prints what happened as JSON:
+`bad` and `lost` have a line for each thing that should not be.
 """
 
 import json
@@ -26,7 +27,7 @@ from echelon.runtime.checkpoint.save import Place
 from echelon.runtime.checkpoint.saver import Saver
 from echelon.runtime.checkpoint.snapshot import planned
 from echelon.runtime.checkpoint.tree import Flattened
-from echelon.runtime.checkpoint.verify import check_all, committed
+from echelon.runtime.checkpoint.verify import Damaged, candidates, check_all, committed
 from echelon.runtime.checkpoint.writer import sweep
 
 RANKS = 2
@@ -50,6 +51,8 @@ def be_a_rank(folder, rank, step, store, pipe):
     if rank == 0:
         sweep(folder)
     saver = Saver(place, council, token=f"{os.getppid():x}{store.name}", say=lambda text: os.write(2, text.encode()))
+    if step:
+        saver.loaded(step, str(names.Name(step)))
     os.write(pipe, b"0\n")  # ready
     while True:
         step += 1
@@ -92,36 +95,46 @@ def one_kill(folder, step, number, draw):
     return max(acknowledged)
 
 
-def check(folder, acknowledged):
-    """The newest step, once everything that is there was found to be good."""
-    found = committed(folder)
-    for name in found:
+def problem_of(folder, name):
+    """What a load of it would get wrong; None where it is as it was saved."""
+    try:
         manifest = check_all(folder / str(name))
         with Reader.open(folder / str(name), manifest) as reader:
             state, own = reader.common(), [reader.own(rank) for rank in range(RANKS)]
-        expected = state_at(name.step)
-        assert state["ramp"].equal(expected["ramp"]), name
-        assert state["halves"][0].equal(expected["halves"][0]), name
-        assert [one["rank"] for one in own] == [0, 1], name
-        assert all(one["bytes"].tolist() == [name.step % 256] * 100 for one in own), name
-    newest = found[-1].step if found else 0
-    assert newest >= acknowledged, f"step {acknowledged} was acknowledged, and the newest is {newest}"
-    return newest
+    except Damaged as damage:
+        return str(damage)
+    expected = state_at(name.step)
+    right = (
+        state["ramp"].equal(expected["ramp"])
+        and state["halves"][0].equal(expected["halves"][0])
+        and state["halves"][1] == name.step
+        and [one["rank"] for one in own] == list(range(RANKS))
+        and all(one["bytes"].tolist() == [name.step % 256] * 100 for one in own)
+    )
+    return None if right else f"{name} has other bytes than were saved"
 
 
 def main():
     folder, kills, draw = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
     folder.mkdir()
     torch.set_num_threads(1)  # a pool of threads would not survive the fork
-    step = inside = committed_unsaid = 0
+    told = {"kills": 0, "inside_a_save": 0, "unsaid": 0, "steps": 0, "loads": 0, "bad": [], "lost": []}
     for number in range(kills):
-        acknowledged = one_kill(folder, step, number, draw)
-        inside += any(names.is_debris(path.name) for path in folder.iterdir())
-        newest = check(folder, acknowledged)
-        committed_unsaid += newest > acknowledged
-        step = newest
-    print(json.dumps({"kills": kills, "inside_a_save": inside, "unsaid": committed_unsaid, "steps": step}))
+        acknowledged = one_kill(folder, told["steps"], number, draw)
+        told["inside_a_save"] += any(names.is_debris(path.name) for path in folder.iterdir())
+        found = committed(folder)
+        newest = found[-1].step if found else 0
+        told["loads"] += len(found)
+        told["bad"] += [problem for name in found if (problem := problem_of(folder, name)) is not None]
+        if candidates(folder, None) != found[::-1]:
+            told["bad"].append(f"kill {number}: {found} would be tried as {candidates(folder, None)}")
+        if newest < acknowledged:
+            told["lost"].append(f"kill {number}: step {acknowledged} was acknowledged, and the newest is {newest}")
+        told["unsaid"] += newest > acknowledged
+        told["kills"], told["steps"] = number + 1, newest
+    print(json.dumps(told))
+    return 1 if told["bad"] or told["lost"] else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

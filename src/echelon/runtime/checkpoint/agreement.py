@@ -9,8 +9,8 @@ at most doubles from one round to the next: a few fast steps at the beginning sa
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any
+from array import array
+from typing import Any, NamedTuple
 
 from echelon.errors import EnvironmentProblem
 
@@ -20,8 +20,7 @@ MOST_STEPS = 64
 little: rounds so far apart cost about two microseconds a step."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Word:
+class Word(NamedTuple):
     """What a rank has to say, or all of them together: any of them, or the longest."""
 
     stop: bool = False
@@ -42,9 +41,9 @@ def steps_between(seconds: float) -> int:
 class Agreement:
     def __init__(self, group: Any, *, alone: bool) -> None:
         """`group` is a process group of its own: the script's collectives must not get between."""
-        self._group = group
-        self._alone = alone
-        self._pending: tuple[Any, Any] | None = None
+        self._words = Maxima(None if alone else group, 4)
+        self._busy = Maxima(None if alone else group, 1)
+        self._pending = False
         self._sent_at, self._sent_step = 0.0, 0
         self._gap = 1
         self.next_step = 0
@@ -69,41 +68,56 @@ class Agreement:
 
     def now(self, busy: bool) -> bool:
         """Is any rank busy at this very moment? Waits for all of them."""
-        if self._alone:
-            return busy
-        flag = _tensor([float(busy)])
-        _all_reduce(flag, self._group).wait()
-        return bool(flag[0] > 0)
+        self._busy.numbers[0] = busy
+        self._busy.begin()
+        self._busy.wait()
+        return self._busy.numbers[0] > 0
 
     def _send(self, word: Word, seconds: float) -> None:
-        numbers = _tensor([float(word.stop), float(word.busy), float(word.due), seconds])
-        self._pending = (numbers, None if self._alone else _all_reduce(numbers, self._group))
+        numbers = self._words.numbers
+        numbers[0], numbers[1], numbers[2], numbers[3] = word.stop, word.busy, word.due, seconds
+        self._words.begin()
+        self._pending = True
         self.sent += 1
 
     def _heard(self) -> Word | None:
-        if self._pending is None:
+        if not self._pending:
             return None
-        numbers, work = self._pending
-        self._pending = None
-        if work is not None:
-            _wait(work)
-        stop, busy, due, seconds = numbers.tolist()
-        return Word(stop=stop > 0, busy=busy > 0, due=due > 0, seconds=seconds, round=self.sent - 1)
+        self._pending = False
+        self._words.wait()
+        stop, busy, due, seconds = self._words.numbers
+        return Word(stop > 0, busy > 0, due > 0, seconds, self.sent - 1)
 
 
-def _tensor(numbers: list[float]) -> Any:
-    import torch
+class Maxima:
+    """Numbers of which each becomes the largest that any rank has in its place.
 
-    return torch.tensor(numbers, dtype=torch.float64, device="cpu")
+    They lie in plain memory that torch sees as a tensor: writing and reading them goes by torch altogether, and the
+    collective comes straight from the group. That is a third of what torch.tensor and dist.all_reduce take.
+    """
 
+    def __init__(self, group: Any, count: int) -> None:
+        """`group` is None for a rank that is alone."""
+        self.numbers = array("d", bytes(8 * count))
+        self._group = group
+        self._work: Any = None
+        if group is not None:
+            import torch
+            import torch.distributed as dist
 
-def _all_reduce(tensor: Any, group: Any) -> Any:
-    """Straight from the group: dist.all_reduce does the same and takes five times as long to get there."""
-    import torch.distributed as dist
+            self._tensors = [torch.frombuffer(self.numbers, dtype=torch.float64)]
+            self._options = dist.AllreduceOptions()
+            self._options.reduceOp = dist.ReduceOp.MAX
 
-    options = dist.AllreduceOptions()
-    options.reduceOp = dist.ReduceOp.MAX
-    return group.allreduce([tensor], options)
+    def begin(self) -> None:
+        """Until `wait` returns the numbers are neither to be read nor written."""
+        if self._group is not None:
+            self._work = self._group.allreduce(self._tensors, self._options)
+
+    def wait(self) -> None:
+        if self._work is not None:
+            _wait(self._work)
+            self._work = None
 
 
 def _wait(work: Any) -> None:

@@ -20,7 +20,7 @@ class Bar:
 
     def show(self, step: int, saved: int | None, until: int | None) -> None:
         now = time.monotonic()
-        if now < self._next and step != until:
+        if not self.shown or (now < self._next and step != until):
             return
         self._next = now + PERIOD_SECONDS
         if self._last is not None and now > self._last[1]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -14,9 +13,7 @@ from typing import Any, TypeVar, final
 from echelon.errors import EchelonError, EnvironmentProblem
 from echelon.exit_codes import REQUEUE
 from echelon.runtime.checkpoint import probe, rng
-from echelon.runtime.checkpoint.agreement import Agreement, Word
 from echelon.runtime.checkpoint.bar import Bar
-from echelon.runtime.checkpoint.cadence import Cadence
 from echelon.runtime.checkpoint.council import Council
 from echelon.runtime.checkpoint.fence import Standing
 from echelon.runtime.checkpoint.folder import prepared
@@ -32,6 +29,7 @@ from echelon.runtime.checkpoint.parts import (
 from echelon.runtime.checkpoint.reader import Reader
 from echelon.runtime.checkpoint.restore import Search, find
 from echelon.runtime.checkpoint.retention import Retention
+from echelon.runtime.checkpoint.rounds import Due, Rounds
 from echelon.runtime.checkpoint.save import Place
 from echelon.runtime.checkpoint.saver import Saver
 from echelon.runtime.checkpoint.snapshot import Plan, planned
@@ -40,7 +38,7 @@ from echelon.runtime.checkpoint.stopping import Alarm, asked_lead, lead_remark, 
 from echelon.runtime.checkpoint.surroundings import look_around
 from echelon.runtime.checkpoint.tree import Flattened
 from echelon.runtime.checkpoint.verify import Damaged
-from echelon.runtime.progress import report, reporter
+from echelon.runtime.progress import report, step_cell
 
 Batch = TypeVar("Batch")
 
@@ -98,16 +96,15 @@ class Checkpoint:
             folder=self.folder, rank=self._around.rank, standing=standing, retention=retention, timeout=timeout
         )
         self._saver = Saver(place, self._council("background"), token=str(began["token"]), say=self._say)
-        self._agreement = Agreement(self._around.group, alone=self._around.size == 1)
-        self._cadence = Cadence(every, time.monotonic())
         self._alarm = Alarm()
+        lead = asked_lead(standing.run)
+        self._rounds = Rounds(self._around, every, alarm=self._alarm, saver=self._saver, lead=lead, say=self._say)
         self._position = Position()
         self.bar = Bar(shown=self._around.rank == 0)
         self._rng: dict[str, Any] | None = None
-        self._lead, self._judged_seconds = asked_lead(standing.run), 0.0
         self._looked = self._closed = False
         self._next_look: float = 0
-        self._report = reporter()
+        self._told = step_cell()
         self.step = 0
         """Steps done, over all starts."""
         atexit.register(self._close_at_exit)
@@ -168,6 +165,7 @@ class Checkpoint:
         checkpoints and all are damaged.
         """
         self._looked = True
+        self.wait()
         around = self._around
         search = Search(folder=self.folder, part=around.local_rank, parts=around.local_size, timeout=self._timeout)
         found = find(search, self._main, step=step, say=self._say)
@@ -175,7 +173,7 @@ class Checkpoint:
             return False
         try:
             with Reader.open(found.folder, found.manifest) as reader:
-                self._apply(reader, str(found.folder))
+                self._apply(reader, found.folder)
         except Damaged as damage:
             raise EnvironmentProblem(
                 f"{found.folder.name} changed while it was read", origin=str(self.folder), why=str(damage)
@@ -183,20 +181,21 @@ class Checkpoint:
         self._say(f"goes on from {found.folder.name}, saved by {len(found.manifest.files)} ranks")
         return True
 
-    def _apply(self, reader: Reader, origin: str) -> None:
+    def _apply(self, reader: Reader, folder: Path) -> None:
+        origin = str(folder)
         check_names(self._parts, reader.names, origin=origin)
         own = reader.own(self._around.rank) if self._around.rank < reader.size else None
         state = reader.common(targets_in(self._parts))
         load_states(self._parts, state, origin=origin)
-        self.step = self._saver.saved = int(state[RESERVED]["step"])
+        self.step = int(state[RESERVED]["step"])
+        self._saver.loaded(self.step, folder.name)
         self._position.load(state[RESERVED])
         if own is not None:  # a rank that is new keeps the generators it has
             check_names(self._per_rank, list(own), origin=origin)
             load_states(self._per_rank, own, origin=origin)
             self._rng = own[RESERVED]["rng"]
             rng.restore(own[RESERVED]["rng"])
-        self._cadence.begin(self.step, time.monotonic())
-        self._agreement.begin(self.step)
+        self._rounds.begin(self.step)
         self._next_look = 0
         report(self.step, committed=self.step)
 
@@ -209,7 +208,7 @@ class Checkpoint:
         told in `problem`: training goes on, and older checkpoints stay.
         """
         self._saver.begin(self._plan, step=self.step, score=score)
-        self._cadence.started(self.step, time.monotonic(), self._agreement.sent)
+        self._rounds.save_began(self.step)
         if wait if wait is not None else not self._asynchronous:
             self.wait()
 
@@ -246,45 +245,21 @@ class Checkpoint:
 
     def after_step(self) -> None:
         """What `steps` does after each batch, for loops of your own; on all ranks after the same steps."""
-        self.step += 1
-        self._report(self.step)
-        if self.step >= self._next_look:
+        self.step = step = self.step + 1
+        self._told[0] = step
+        if step >= self._next_look:
             self._look()
 
     def _look(self) -> None:
         """At the few steps where there is something to agree on or to save; the same ones on all ranks."""
-        if self.step >= self._agreement.next_step:
-            joint = self._agreement.round(self.step, self._word())
-            if joint is not None:
-                self._cadence.heard(joint)
-                if joint.stop:
-                    self._stop()
-        if self._cadence.is_due(self.step) and self._nobody_is_busy():
-            self.save()
-        else:
-            self._saver.get_ready(self._plan)
-        self._next_look = min(self._agreement.next_step, self._cadence.next_step(self.step))
-
-    def _nobody_is_busy(self) -> bool:
-        """The same on all ranks. A save that is due while another is under way is made up for later."""
-        if self._around.size == 1:
-            return not self._saver.busy
-        if self._cadence.free or not self._cadence.is_first_due(self.step):
-            return self._cadence.free
-        return not self._agreement.now(self._saver.busy)
-
-    def _word(self) -> Word:
-        self._judge_the_lead()
-        due = self._around.rank == 0 and self._cadence.clock_says(time.monotonic())
-        return Word(stop=self._alarm.rings(), busy=self._saver.busy, due=due)
-
-    def _judge_the_lead(self) -> None:
-        """As soon as it is known how long a save takes, and not first when it is too late."""
-        if self._saver.longest_seconds > self._judged_seconds:
-            self._judged_seconds = self._saver.longest_seconds
-            remark = lead_remark(self._judged_seconds, self._lead)
-            if remark is not None:
-                self._say(f"warning: the notice may come too late: {remark.replace('are left', 'will be left')}")
+        match self._rounds.due(self.step):
+            case Due.STOP:
+                self._stop()
+            case Due.SAVE:
+                self.save()
+            case Due.NOTHING:
+                self._saver.get_ready(self._plan)
+        self._next_look = self._rounds.next_look(self.step)
 
     def _stop(self) -> None:
         remark = lead_remark(self._saver.longest_seconds, seconds_left())

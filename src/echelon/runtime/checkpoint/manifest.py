@@ -38,6 +38,8 @@ class Manifest:
     files: tuple[File, ...]
     commit: int = 0
     """Counts the commits to a folder, so that their order is known whatever the clocks of hosts say."""
+    parent: str | None = None
+    """The checkpoint that training came from, which is the last one it saved or loaded; empty for none."""
     score: float | None = None
     run: str = ""
     attempt: int = 0

@@ -26,4 +26,4 @@ def _looked_at(folder: Path, name: Name) -> Kept:
         manifest = check(folder / str(name))
     except Damaged:
         return Kept(name=name, good=False)
-    return Kept(name=name, good=True, score=manifest.score)
+    return Kept(name=name, good=True, score=manifest.score, parent=manifest.parent)

@@ -11,7 +11,7 @@ from echelon.errors import ConfigError, EnvironmentProblem
 from echelon.runtime.checkpoint import names
 from echelon.runtime.checkpoint.council import Council, Word
 from echelon.runtime.checkpoint.manifest import Manifest
-from echelon.runtime.checkpoint.verify import Damaged, check, check_blocks, committed
+from echelon.runtime.checkpoint.verify import Damaged, candidates, check, check_blocks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +32,9 @@ class Found:
 
 def find(search: Search, council: Council, *, step: int | None, say: Callable[[str], None]) -> Found | None:
     """The same on all ranks; None where there is none at all. Raises EnvironmentProblem where none is whole."""
-    candidates = council.settle("look for checkpoints", {}, lambda _: _candidates(search.folder, step), search.timeout)
+    listed = council.settle("look for checkpoints", {}, lambda _: _listed(search.folder, step), search.timeout)
     problems: list[str] = []
-    for name in candidates["names"]:
+    for name in listed["names"]:
         found, problem = _examined(search, council, name)
         if found is not None:
             return found
@@ -47,10 +47,8 @@ def find(search: Search, council: Council, *, step: int | None, say: Callable[[s
     return None
 
 
-def _candidates(folder: Path, step: int | None) -> Word:
-    """The last commit first."""
-    found = [name for name in reversed(committed(folder)) if step in (None, name.step)]
-    return {"names": [str(name) for name in found]}
+def _listed(folder: Path, step: int | None) -> Word:
+    return {"names": [str(name) for name in candidates(folder, step)]}
 
 
 def _examined(search: Search, council: Council, name: str) -> tuple[Found | None, str]:

@@ -19,6 +19,7 @@ class Kept:
     name: Name
     good: bool
     score: float | None = None
+    parent: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +45,16 @@ def _bad(what: str, why: str) -> ConfigError:
 def dispensable(present: Sequence[Kept], rules: Retention) -> list[Name]:
     """Both in the order of commits, oldest first: a later commit may be of an earlier step.
 
-    A damaged one counts for nothing, and goes once there are enough good ones after it.
+    A damaged one counts for nothing, and goes once there are enough good ones after it. What the newest came from
+    stays: whoever goes back to step 500 has nothing else to fall back on when 600 turns out damaged.
     """
     good = [kept for kept in present if kept.good]
     if len(good) < rules.last:
         return []
     older = present[: present.index(good[-rules.last])]
     milestones = {kept.name for kept in good if rules.every and kept.name.step % rules.every == 0}
-    precious = milestones | _best(good, rules)
+    origin = {kept.name for kept in good if str(kept.name) == good[-1].parent}
+    precious = milestones | origin | _best(good, rules)
     return [kept.name for kept in older if kept.name not in precious]
 
 

@@ -45,6 +45,8 @@ class Order:
     """Part of the temporary folder's name, and the same on all ranks."""
     score: float | None
     began: float
+    parent: str
+    """The last checkpoint that was saved or loaded; empty for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +133,8 @@ def _committed(place: Place, order: Order, temporary: Path, files: tuple[File, .
     standing = place.standing
     manifest = Manifest(
         version=VERSION, step=order.step, time=time.time(), files=files, commit=next_commit(place.folder),
-        score=order.score, run=standing.run_id, attempt=standing.attempt, generation=standing.generation,
+        parent=order.parent, score=order.score,
+        run=standing.run_id, attempt=standing.attempt, generation=standing.generation,
     )  # fmt: skip
     newer = replaced_by(standing)
     if newer is not None:

@@ -27,12 +27,17 @@ class Saver:
         self._thread: threading.Thread | None = None
         self._count = 0
         self.saved: int | None = None
+        self._parent = ""
         self.problem: EchelonError | None = None
         self.longest_seconds = 0.0
 
     @property
     def busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
+
+    def loaded(self, step: int, name: str) -> None:
+        """Training goes on from this checkpoint."""
+        self.saved, self._parent = step, name
 
     def get_ready(self, plan: Callable[[], Plan]) -> None:
         """For the first save, once: its memory is taken ahead of it."""
@@ -43,7 +48,9 @@ class Saver:
         """Returns when the copy is made. One that is still under way is waited for: there is never a second copy."""
         self.wait()
         self._count += 1
-        order = Order(step=step, token=f"{self._token}{self._count:x}", score=score, began=time.monotonic())
+        order = Order(
+            step=step, token=f"{self._token}{self._count:x}", score=score, began=time.monotonic(), parent=self._parent
+        )
         snapshot = take(plan(), self._buffer)
         self._thread = threading.Thread(
             target=self._finish, args=(order, snapshot), name=f"echelon-save-{step}", daemon=True
@@ -76,7 +83,7 @@ class Saver:
 
     def _take_in(self, saved: Saved) -> None:
         if saved.problem is None:
-            self.saved, self.problem = saved.step, None
+            self.saved, self._parent, self.problem = saved.step, saved.folder, None
             self.longest_seconds = max(self.longest_seconds, saved.seconds)
             report_committed(saved.step)
             return

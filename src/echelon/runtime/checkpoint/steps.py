@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from typing import Any, Protocol, TypeVar
 
 from echelon.errors import ConfigError
@@ -27,6 +27,8 @@ class Loop(Protocol):
 
 class Position:
     """The epoch, and the batches of it that are done: for loaders that have no ElasticSampler to remember it."""
+
+    __slots__ = ("batch", "epoch", "open")
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -91,6 +93,7 @@ def _one_pass(
         for _ in islice(batches, position.batch):
             pass  # done before the stop
     loop.resume_rng()
+    bar = loop.bar if loop.bar.shown else None
     for batch in batches:
         position.open = True
         yield batch
@@ -99,8 +102,8 @@ def _one_pass(
         if sampler is not None and counts is not None:
             sampler.advance(next(counts))
         loop.after_step()
-        if loop.bar.shown:
-            loop.bar.show(loop.step, loop.saved, until)
+        if bar is not None:
+            bar.show(loop.step, loop.saved, until)
         if until is not None and loop.step >= until:
             return
 
@@ -133,9 +136,7 @@ def batch_counts(sampler: ElasticSampler, loader: Any) -> Iterator[int]:
     size = _batch_size(loader)
     whole, rest = divmod(own, size)
     batches = whole + (1 if rest and not _drops_rest(loader) else 0)
-    for number in range(batches):
-        last = number + 1 == batches
-        yield length if last else size * sampler.world_size
+    return chain(repeat(size * sampler.world_size, batches - 1), repeat(length, min(1, batches)))
 
 
 def _batch_size(loader: Any) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from echelon.errors import EchelonError
 from echelon.run_dir import RunDir
-from echelon.runtime.notice import notice_given
+from echelon.runtime.notice import flag_is_up
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 BATCH_JOBS = ("SLURM_JOB_ID", "PBS_JOBID")
@@ -27,6 +27,8 @@ class Alarm:
         self._signal: int | None = None
         self._before: dict[int, Any] = {}
         self._mark: Path | None = None
+        folder = os.environ.get("ECHELON_NODE_DIR")
+        self._flag = None if folder is None else f"{folder}/notice"
 
     def listen(self) -> None:
         """Signals that the script handles itself are left to it. With an agent the word is the agent's to give."""
@@ -65,7 +67,7 @@ class Alarm:
         self._signal = signum
 
     def rings(self) -> bool:
-        return self._signal is not None or notice_given()
+        return self._signal is not None or (self._flag is not None and flag_is_up(self._flag))
 
     @property
     def reason(self) -> str:

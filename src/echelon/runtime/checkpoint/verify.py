@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from echelon.runtime.checkpoint import manifest as manifests
 from echelon.runtime.checkpoint import names
+from echelon.runtime.checkpoint.lineage import Descent, by_descent
 from echelon.runtime.checkpoint.manifest import BLOCK, File, Manifest
 from echelon.runtime.checkpoint.names import Name
 
@@ -26,7 +27,20 @@ class Damaged(Exception):  # noqa: N818  a fact about a file, told in its messag
 
 def committed(folder: Path) -> list[Name]:
     """In the order of their commits, oldest first: whoever goes back to step 500 commits 600 after 2000."""
+    return _in_order(folder, _manifests(folder))
+
+
+def candidates(folder: Path, step: int | None) -> list[Name]:
+    """Those to go on from, of that step or of any, in the order in which to try them."""
     found = _manifests(folder)
+    descents = [
+        Descent(name=name, parent=manifest.parent if (manifest := found[name]) is not None else None)
+        for name in _in_order(folder, found)
+    ]
+    return [name for name in by_descent(descents) if step in (None, name.step)]
+
+
+def _in_order(folder: Path, found: Mapping[Name, Manifest | None]) -> list[Name]:
     commits = [(manifest.time, manifest.commit) for manifest in found.values() if manifest is not None]
 
     def age(name: Name) -> tuple[int, float, Name]:

@@ -181,7 +181,7 @@ def gone_back(folder, to, step):
 def test_who_goes_back_to_an_earlier_step_goes_on_from_there(tmp_path):
     saved_at(tmp_path, 500, 1000, 1500, 2000)
     saved = gone_back(tmp_path, 500, 600)
-    assert [name.step for name in committed(tmp_path)] == [1500, 2000, 600], "what was just acknowledged stays"
+    assert [name.step for name in committed(tmp_path)] == [500, 1500, 2000, 600], "with what it came from"
     after = things()
     with Checkpoint(tmp_path, every=None, **after) as checkpoint:
         assert checkpoint.step == 600
@@ -192,7 +192,7 @@ def test_the_order_of_commits_is_that_of_their_numbers_whatever_the_clocks_say(t
     saved_at(tmp_path, 500, 1000, 1500)
     monkeypatch.setattr("echelon.runtime.checkpoint.save.time.time", lambda: 1.0)
     gone_back(tmp_path, 500, 600)
-    assert [name.step for name in committed(tmp_path)] == [1000, 1500, 600]
+    assert [name.step for name in committed(tmp_path)] == [500, 1000, 1500, 600]
 
 
 @pytest.mark.parametrize("damage", ["a flipped bit", "missing"])
@@ -200,18 +200,35 @@ def test_a_damaged_commit_of_an_earlier_step_is_still_the_last_one_and_is_told(t
     saved_at(tmp_path, 500, 1000, 1500)
     gone_back(tmp_path, 500, 600)
     DAMAGE[damage](tmp_path / "step-00000600" / names.MANIFEST)
-    assert [name.step for name in committed(tmp_path)] == [1000, 1500, 600]
+    assert [name.step for name in committed(tmp_path)] == [500, 1000, 1500, 600]
     checkpoint = Checkpoint(tmp_path, every=None, **things())
     assert checkpoint.load()
     assert "step-00000600 is left out" in capsys.readouterr().err
     checkpoint.close()
 
 
+def test_after_a_damaged_one_training_goes_on_from_what_it_came_from(tmp_path, capsys):
+    saved_at(tmp_path, 500, 1000, 1500, 2000)
+    gone_back(tmp_path, 500, 600)
+    DAMAGE["a flipped bit"](tmp_path / "step-00000600" / "rank-0.bin")
+    with Checkpoint(tmp_path, every=None, **things()) as checkpoint:
+        assert checkpoint.step == 500, "2000 was committed later, and belongs to what was abandoned"
+        checkpoint.step = 550
+        checkpoint.save(wait=True)
+    assert "step-00000600 is left out" in capsys.readouterr().err
+    assert read_manifest(tmp_path / "step-00000550").parent == "step-00000500"
+
+
+def test_a_manifest_says_what_training_came_from(tmp_path):
+    saved_at(tmp_path, 1, 2)
+    assert [read_manifest(tmp_path / str(name)).parent for name in committed(tmp_path)] == ["", "step-00000001"]
+
+
 def test_manifests_that_have_no_number_yet_are_older_than_those_that_do(tmp_path):
     saved_at(tmp_path, 3, 7)
     for name in ("step-00000003", "step-00000007"):
         manifest = read_manifest(tmp_path / name)
-        body = {key: value for key, value in encode(manifest).items() if key != "commit"}
+        body = {key: value for key, value in encode(manifest).items() if key not in ("commit", "parent")}
         text = json.dumps({"crc": zlib.crc32(json.dumps(body, sort_keys=True).encode()), "manifest": body})
         (tmp_path / name / names.MANIFEST).write_text(text)
     gone_back(tmp_path, 3, 5)

@@ -119,27 +119,34 @@ def test_counting_may_begin_anew_at_an_earlier_step():
     assert next(step for step in range(8, 12) if after_step(agreement, step, Word()) is not None) == 8
 
 
-def test_all_ranks_hear_the_same_at_the_same_step(monkeypatch):
-    """Ranks whose steps take different times, with an all_reduce of which each knows only the result."""
-    torch = pytest.importorskip("torch")
-    from echelon.runtime.checkpoint import agreement as module
+class Later:
+    def wait(self):
+        pass
 
-    class Later:
-        def wait(self):
-            pass
 
-    ranks = [Agreement(rank, alone=False) for rank in range(3)]
-    thrown: dict[int, list] = {}
+class Group:
+    """A rank's process group, with an all_reduce that is done when the last of three ranks comes to it."""
 
-    def all_reduce(tensor, rank):
-        thrown.setdefault(ranks[rank].sent, []).append(tensor)
-        if len(thrown[ranks[rank].sent]) == 3:
-            joint = torch.stack(thrown[ranks[rank].sent]).amax(0)
-            for one in thrown[ranks[rank].sent]:
-                one.copy_(joint)
+    def __init__(self, thrown):
+        self.thrown = thrown
+        self.count = 0
+
+    def allreduce(self, tensors, _options):
+        together = self.thrown.setdefault(self.count, [])
+        self.count += 1
+        together.extend(tensors)
+        if len(together) == 3:
+            largest = [max(numbers) for numbers in zip(*(tensor.tolist() for tensor in together), strict=True)]
+            for tensor in together:
+                tensor.copy_(tensor.new_tensor(largest))
         return Later()
 
-    monkeypatch.setattr(module, "_all_reduce", all_reduce)
+
+def test_all_ranks_hear_the_same_at_the_same_step():
+    """Ranks whose steps take different times, with an all_reduce of which each knows only the result."""
+    pytest.importorskip("torch")
+    thrown: dict[int, list] = {}
+    ranks = [Agreement(Group(thrown), alone=False) for _ in range(3)]
     heard = [[], [], []]
     for step in range(1, 5000):
         for rank, agreement in enumerate(ranks):

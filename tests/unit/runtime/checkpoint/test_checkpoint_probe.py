@@ -75,7 +75,7 @@ def test_a_file_system_that_is_slow_to_show_it_is_waited_for(hosts):
 
 def saved(folder, council, rank):
     place = Place(folder=folder, rank=rank, standing=Standing(), retention=Retention(), timeout=SOON)
-    order = Order(step=5, token=NAME, score=None, began=0.0)
+    order = Order(step=5, token=NAME, score=None, began=0.0, parent="")
     snapshot = Snapshot(data=memoryview(bytes(100)), index={"tensors": []}, begin=100 * rank, end=100 * rank + 100)
     return carry_out(place, order, snapshot, council)
 

@@ -62,6 +62,14 @@ def test_the_order_is_that_of_commits_and_not_of_steps():
     assert dispensable(kept, Retention(last=2, best="min")) == [Name(500), Name(1000), Name(1500)]
 
 
+def test_what_the_newest_came_from_stays():
+    kept = [Kept(name=Name(step), good=True) for step in (500, 1000, 1500, 2000)]
+    back = Kept(name=Name(600), good=True, parent="step-00000500")
+    assert dispensable([*kept, back], Retention(last=3)) == [Name(1000)]
+    after = Kept(name=Name(700), good=True, parent="step-00000600")
+    assert dispensable([*kept, back, after], Retention(last=3)) == [Name(500), Name(1000), Name(1500)]
+
+
 @pytest.mark.parametrize("options", [{"last": 1}, {"last": 0}, {"every": 0}, {"best": "most"}])
 def test_what_makes_no_sense_is_refused(options):
     with pytest.raises(ConfigError):

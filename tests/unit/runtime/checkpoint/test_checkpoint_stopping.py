@@ -50,12 +50,17 @@ def test_a_signal_that_the_script_handles_is_its_own(alarm):
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_with_an_agent_signals_are_left_alone_and_its_flag_counts(alarm, tmp_path, monkeypatch):
+@pytest.fixture
+def node_dir(tmp_path, monkeypatch):
     monkeypatch.setenv("ECHELON_NODE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_with_an_agent_signals_are_left_alone_and_its_flag_counts(node_dir, alarm):
     alarm.listen()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert not alarm.rings()
-    (tmp_path / "notice").write_text(f"{time.time() + 30:.3f}\n")
+    (node_dir / "notice").write_text(f"{time.time() + 30:.3f}\n")
     assert alarm.rings()
     assert alarm.reason == "the notice"
     assert 25 < seconds_left() < 31
