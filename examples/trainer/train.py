@@ -91,7 +91,7 @@ class Counting(echelon.Trainer):
         """Of every bit of the weights."""
         digest = hashlib.sha256()
         for parameter in self.model.parameters():
-            digest.update(parameter.detach().cpu().numpy().tobytes())
+            digest.update(bytes(parameter.detach().cpu().flatten().view(torch.uint8).tolist()))
         return digest.hexdigest()[:12]
 
 

@@ -43,7 +43,7 @@ def test_the_hosts_of_the_table_are_meant_by_its_name(echelon, gadi):
 @pytest.mark.torch
 def test_the_same_settings_rehearsed_on_this_machine(echelon, gadi):
     flags = ("--on", "local", "--procs-per-node", "1")
-    result = echelon("run", *flags, "../trainer/train.py", "--steps", "60", cwd=gadi)
+    result = echelon("run", *flags, "../trainer/train.py", "--steps", "51", cwd=gadi)
     assert result.returncode == 0, result.stderr + result.stdout
     assert "not used by the scheduler local: partition, account, pbs_dialect, pbs, queues" in result.stderr
     losses = [float(loss) for loss in re.findall(r"  loss (\S+)", result.stdout)]

@@ -13,7 +13,7 @@ from local_tool import Tool
 from running import wait_for
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "trainer" / "train.py"
-STEPS, SAMPLES, BATCH = 120, 1150, 64
+STEPS, SAMPLES, BATCH = 75, 1150, 64
 SHAPE = ("-N", "2", "--procs-per-node", "2")
 ARGS = ("--steps", STEPS, "--every", "10")
 NUMBERS = (
@@ -47,7 +47,7 @@ def steps_of(folder, rank):
 def test_it_learns_to_spell_and_its_model_can_be_taken_elsewhere(undisturbed):
     tool, output = undisturbed
     losses = [float(loss) for loss in re.findall(r"step +\d+  epoch +\d+  loss (\S+)", output)]
-    assert len(losses) == 3
+    assert len(losses) == 2
     assert losses[0] > 3
     assert losses[-1] < 0.6
     (said,) = re.findall(r"^\[0\] ninety-eight, (.*), [^,]*$", output, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The stand-in PBS as NCI's Gadi has it, as far as its guide tells: a job asks for totals, and the site deals them out.
+"""The stand-in PBS with what is known of NCI's Gadi: a job asks for totals, and the site deals them out to nodes.
 
 The nodes of the test cluster pose as those of gpuvolta. Their file names a host once for each of its CPUs, so whoever
 counts lines counts no nodes.
