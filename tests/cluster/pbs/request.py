@@ -18,6 +18,7 @@ class Refused(Exception):  # noqa: N818  an answer
 
 @dataclass
 class Request:
+    known: set[str]
     options: dict[str, str] = field(default_factory=dict)
     resources: dict[str, str] = field(default_factory=dict)
     attributes: dict[str, str] = field(default_factory=dict)
@@ -57,9 +58,12 @@ def words_of(line: str) -> list[str]:
     return [*words, word] if started or word else words
 
 
-def parse(argv: list[str], script: str, environ: dict[str, str]) -> Request:
-    """The command line wins over the script; resources and attributes do so one by one."""
-    request = Request()
+def parse(argv: list[str], script: str, environ: dict[str, str], known: set[str]) -> Request:
+    """The command line wins over the script; resources and attributes do so one by one.
+
+    `known` are the resources that a job may ask for.
+    """
+    request = Request(known=known)
     for line in reversed(_directives(script)):
         _take(request, words_of(line), environ)
     _take(request, argv[:-1], environ)
@@ -101,7 +105,7 @@ def _take(request: Request, words: list[str], environ: dict[str, str]) -> None:
 def _take_resources(request: Request, value: str) -> None:
     for part in value.split(","):
         name, _, text = part.partition("=")
-        if name not in RESOURCES:
+        if name not in request.known:
             raise Refused(UNKNOWN_RESOURCE, f"qsub: Unknown resource Resource_List.{name}")
         for inner in text.split(":")[1:] if name == "select" else ():
             if inner.partition("=")[0] not in CHUNK_RESOURCES:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pbs.jobs import FINISHED, UNKNOWN_JOB, Job, qstat
 from pbs.moms import TASK_PATH, TICK_SECONDS, Moms
-from pbs.request import Refused, parse
+from pbs.request import RESOURCES, Refused, Request, parse
 
 HERE = Path(__file__).parent
 TOOLS = ("qsub", "qstat", "qdel", "pbsdsh", "pbs_tmrsh")
@@ -30,6 +30,9 @@ LOST_SECONDS = 300.0
 
 
 class Server:
+    queues = QUEUES
+    resources = RESOURCES
+
     def __init__(
         self, cluster, *, tools=TOOLS, kill_delay: float = KILL_DELAY_SECONDS, lost_after: float = LOST_SECONDS,
         walltime: str = "01:00:00",
@@ -39,7 +42,7 @@ class Server:
         `lost_after` is when it gives a job up whose first host is lost; `walltime` is what a job has that asks for none.
         """
         self.lost_after, self.walltime = lost_after, walltime
-        self.cluster = cluster
+        self.cluster, self.cpus, self.gpus = cluster, cluster.cpus, cluster.gpus
         self.kill_delay = kill_delay
         self.jobs: dict[str, Job] = {}
         self.folder = cluster.shared / "pbs"
@@ -129,14 +132,18 @@ class Server:
     # Submitting and deleting
 
     def _submit(self, argv: list[str], script: str, environ: dict[str, str]) -> str:
-        request = parse(argv, script, environ)
-        if request.options.get("q", "workq") not in QUEUES:
+        request = parse(argv, script, environ, self.resources)
+        if request.options.get("q", "workq") not in self.queues:
             raise Refused(UNKNOWN_QUEUE, "qsub: Unknown queue")
+        self.rewrite(request)
         with self.moms.lock:
             request.resources.setdefault("walltime", self.walltime)
             job = Job(f"{len(self.jobs)}.ctl", request, script, environ)
             self.jobs[job.id] = job
         return job.id
+
+    def rewrite(self, request: Request) -> None:
+        """What a site's own hook makes of a request; here nothing."""
 
     def _delete(self, name: str) -> tuple[int, str, str]:
         job = self.jobs.get(name)
@@ -174,7 +181,7 @@ class Server:
         per_host = 1 if scatter else len(chunks)
         cpus, gpus = (int(chunks[0].get(name, default)) for name, default in (("ncpus", 1), ("ngpus", 0)))
         busy = {host for other in self.jobs.values() if other.state in "RE" for host in other.hosts}
-        if cpus > self.cluster.cpus or gpus > self.cluster.gpus or (scatter and len(chunks) > len(self.cluster.names)):
+        if cpus > self.cpus or gpus > self.gpus or (scatter and len(chunks) > len(self.cluster.names)):
             job.comment = "Can Never Run: Insufficient amount of resource: ncpus"
             return
         free = [host for host in self.cluster.names if host not in busy and self.cluster.nodes[host].is_on]
@@ -188,7 +195,8 @@ class Server:
         job.started, job.state, job.run_count = time.time(), "R", job.run_count + 1
         job.comment = f"Job run at {time.strftime('%a %b %d at %H:%M')} on ({job.hosts[0]}:ncpus={cpus})"
         nodefile, script = self.folder / "aux" / job.id, self.folder / "scripts" / f"{job.id}.SC"
-        nodefile.write_text("".join(f"{host}\n" for host in job.hosts))
+        lines = (int(chunk.get("mpiprocs", 1)) for chunk in job.request.chunks)
+        nodefile.write_text("".join(f"{host}\n" * count for host, count in zip(job.hosts, lines, strict=True)))
         script.write_text(job.script, errors="surrogateescape")
         script.chmod(0o755)
         environ = {**self.moms.variables(job), "NCPUS": str(cpus), "OMP_NUM_THREADS": str(cpus)}

@@ -1,0 +1,3 @@
+"""The examples, run as their READMEs say."""
+
+from local_tool import echelon  # noqa: F401

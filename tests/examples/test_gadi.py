@@ -1,0 +1,51 @@
+"""The settings of a project on Gadi: the job script that they become, and the same training rehearsed here."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def gadi(tmp_path):
+    """A copy, so that its runs are not left among the examples."""
+    for name in ("gadi", "trainer"):
+        shutil.copytree(EXAMPLES / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "runs"))
+    return tmp_path / "gadi"
+
+
+def test_what_is_asked_of_two_nodes_is_their_total(echelon, gadi):
+    del echelon.env["ECHELON_ON"]
+    result = echelon("render", "../trainer/train.py", cwd=gadi, env={"PATH": "/nonexistent"})
+    assert result.returncode == 0, result.stderr
+    asked = re.findall(r"^#PBS -[qPl] (.*)$", result.stdout, re.MULTILINE)
+    assert asked == [
+        "gpuvolta", "ab12", "ncpus=96", "ngpus=8", "mem=764gb", "walltime=02:00:00", "wd",
+        "storage=gdata/ab12+scratch/ab12",
+    ]  # fmt: skip
+
+
+def test_what_would_not_come_out_as_two_nodes_is_refused(echelon, gadi):
+    del echelon.env["ECHELON_ON"]
+    result = echelon("render", "-g", "2", "../trainer/train.py", cwd=gadi)
+    assert result.returncode == 2
+    assert "2 x 48 CPUs and 2 GPUs are not 2 nodes here" in result.stderr
+
+
+def test_the_hosts_of_the_table_are_meant_by_its_name(echelon, gadi):
+    result = echelon("render", "--on", "ssh", "--hosts", "pair", "../trainer/train.py", cwd=gadi)
+    assert "2 of the hosts gpu1, gpu2, 4 ranks on each" in result.stdout
+
+
+@pytest.mark.torch
+def test_the_same_settings_rehearsed_on_this_machine(echelon, gadi):
+    flags = ("--on", "local", "--procs-per-node", "1")
+    result = echelon("run", *flags, "../trainer/train.py", "--steps", "51", cwd=gadi)
+    assert result.returncode == 0, result.stderr + result.stdout
+    assert "not used by the scheduler local: partition, account, pbs_dialect, pbs, queues" in result.stderr
+    losses = [float(loss) for loss in re.findall(r"  loss (\S+)", result.stdout)]
+    assert losses[0] > 3
+    assert losses[1] < 1

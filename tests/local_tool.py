@@ -1,0 +1,66 @@
+"""`echelon` on this machine, as a user would type it, and the promise that nothing of its runs is left."""
+
+import os
+import signal
+import subprocess
+import uuid
+from pathlib import Path
+
+import pytest
+
+from running import DEADLINE_SECONDS, AnyTool, marked_processes, wait_for
+
+
+class Tool(AnyTool):
+    """`echelon`, as a user would type it, in a folder of its own."""
+
+    def __init__(self, folder: Path, mark: str) -> None:
+        self.folder = folder
+        self.mark = mark
+        self.tmp = folder / "tmp"
+        self.tmp.mkdir()
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("ECHELON_", "SLURM_", "PBS_"))}
+        self.env = {
+            **inherited,
+            "HOME": str(folder),
+            "TMPDIR": str(self.tmp),
+            "ECHELON_RUNS": str(folder / "runs"),
+            "ECHELON_ON": "local",
+            "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "TEST_MARK": mark,
+        }
+
+    def __call__(self, *args, env=None, cwd=None, **options) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            self.argv(*args),
+            env={**self.env, **(env or {})},
+            cwd=cwd or self.folder,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=False,
+            **options,
+        )
+
+    def start(self, *args, env=None, **options) -> subprocess.Popen:
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options}
+        return subprocess.Popen(
+            self.argv(*args), env={**self.env, **(env or {})}, cwd=self.folder, text=True, **options
+        )
+
+
+@pytest.fixture
+def echelon(tmp_path):
+    tool = Tool(tmp_path, uuid.uuid4().hex)
+    yield tool
+    try:
+        wait_for(lambda: not marked_processes(tool.mark), "every process of the test to be gone", 10)
+    except AssertionError:
+        left = marked_processes(tool.mark)
+        for pid, _ in left:
+            os.kill(pid, signal.SIGKILL)
+        pytest.fail(f"left running: {left}")
+    assert list(tool.tmp.glob("echelon-*")) == [], "left in the temporary folder"
+    assert list(tool.folder.glob("runs/*/token")) == [], "a token outlived its attempt"
