@@ -81,6 +81,9 @@ class Hosts(Protocol):
     def loss(self, process: subprocess.Popen[bytes]) -> Loss:
         """What the end of the process that held on to an agent says about its host."""
 
+    def words_of(self, process: subprocess.Popen[bytes]) -> str | None:
+        """What an agent that never came has said, where it could not write it into the run directory."""
+
     def end(self, process: subprocess.Popen[bytes], node_dir: Path | None) -> None:
         """For an agent whose channel is closed: what does not leave by itself is ended, with all it has."""
 
@@ -114,6 +117,9 @@ class Dialled:
 
     def loss(self, process: subprocess.Popen[bytes]) -> Loss:  # noqa: ARG002  all are asked alike
         return Loss.PROCESS
+
+    def words_of(self, process: subprocess.Popen[bytes]) -> str | None:  # noqa: ARG002  it could, and did
+        return None
 
 
 def hosts_of(job: Job, run_path: Path, environ: Mapping[str, str]) -> Hosts:
