@@ -71,13 +71,14 @@ def sent_along(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def blended(carried: Mapping[str, str], own: Mapping[str, str], job: Job) -> dict[str, str]:
-    """What was sent along wins, but not over what node.sh has set: there it is only added."""
+    """What was sent along wins, but not over what node.sh has set: there it is only added, but for secrets."""
     if not job.is_enclosed:
         return {**own, **carried}
     contained = job.environment in CONTAINERS
     usable = {name: value for name, value in carried.items() if not (contained and describes_host(name))}
     lists = {name: _joined(own[name], usable[name]) for name in LISTS if name in own and name in usable}
-    return {**usable, **own, **lists}
+    secrets = {name: carried[name] for name in job.secret_env if name in carried}
+    return {**usable, **own, **lists, **secrets}
 
 
 def _joined(first: str, second: str) -> str:

@@ -12,6 +12,7 @@ from echelon.run_dir import RunDir
 
 MOST_LINES, MOST_BYTES = 8, 2000
 FIRST_SIGNAL = 128  # codes from here on are a shell's word for one
+OF_PYXIS = "pyxis: "
 ERROR, HINT = "error: ", "  try   "
 
 
@@ -45,6 +46,8 @@ def refusal_of(environment: str, code: int, words: str | None, output: str) -> T
         error, hint = lines[found[-1]], "".join(lines[found[-1] + 1 :][:1])
         why = [error.removeprefix(ERROR), *lines[: found[0]][-MOST_LINES:]]
         return Trouble(what=what, why="\n".join(why), hint=hint.removeprefix(HINT))
+    if words is None and environment == "pyxis" and OF_PYXIS in output:
+        words = ""  # srun itself makes the container, before node.sh could say a word
     if words is None or not 0 < code < FIRST_SIGNAL:
         return None
     why = [f"what leads into it ended with exit code {code}", *(words + output).strip().splitlines()[-MOST_LINES:]]
