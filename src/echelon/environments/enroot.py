@@ -28,7 +28,8 @@ def entry(job: Job) -> Entry:
         *source_lines(mounts_of(job), refuse(f"this node has no {variable('source')} to mount", "another --mount")),
         *(_made(job) if enclosure.image else _existing(job)),
         *("", "# What it sees of this node: these folders, and every variable but those that describe the node"),
-        *mount_lines(job, "--mount", ":x-create=auto,rbind,ro"),
+        *(("read_only=x-create=auto,rbind,ro",) * any(mount.read_only for mount in mounts_of(job))),
+        *mount_lines(job, "--mount", f":{variable('read_only')}"),
         *_variables(),
         *_plain_words(),
     )
@@ -69,7 +70,8 @@ def _made(job: Job) -> Iterator[str]:
     late = f"nobody has finished the container {NAME} within {PATIENCE_SECONDS} s"
     yield "state=$data/.$name.echelon # what the container was made from; locked while it is being made"
     cannot = refuse(f"enroot cannot keep containers in {variable('data')}", "ENROOT_DATA_PATH=DIR")
-    yield f'heard mkdir -p "$data" && exec 9>>"$state" || {cannot}'
+    yield f'heard mkdir -p "$data" || {cannot}'
+    yield f'exec 9>>"$state" || {cannot}'
     yield f"flock -w {PATIENCE_SECONDS} 9 || {refuse(late, f'enroot remove {NAME}, on that node')}"
     yield 'made_from=$(cat "$state")'
     yield 'if [ "$made_from" = unfinished ]; then # whoever began it was ended on the way'

@@ -25,13 +25,14 @@ def module_lines(names: Sequence[str]) -> Iterator[str]:
     yield "done"
     hint = "MODULESHOME=DIR, or a line of --setup that brings `module` along"
     yield f"type module >/dev/null 2>&1 || {refuse('this node has no `module`', hint)}"
-    yield f"for name in {words(*names)}; do"
-    yield "  before=${LOADEDMODULES-}"
     cannot = refuse(f"the module {name} cannot be loaded", f"module avail {name}, on a node")
+    yield "load() {"
+    yield "  name=$1 before=${LOADEDMODULES-}"
     yield f'  heard module load "$name" || {cannot}'
     yield "  # old versions say 0 whatever happens: then they complained, and nothing is loaded that was not before"
     yield '  case ":${LOADEDMODULES-}:" in'
     yield '    *":$name:"* | *":$name/"*) ;;'
     yield f'    ":$before:") [ ! -s "$words" ] || {cannot} ;;'
     yield "  esac"
-    yield "done"
+    yield "}"
+    yield from (words("load", one) for one in names)

@@ -51,7 +51,6 @@ def _specified(mount: Mount, read_only: str) -> str:
 
 def source_lines(mounts: Sequence[Mount], refuse_source: str) -> Iterator[str]:
     """`refuse_source` refuses `$source`."""
-    if mounts:
-        yield f"for source in {words(*(mount.source for mount in mounts))}; do"
-        yield f'  [ -e "$source" ] || {refuse_source}'
-        yield "done"
+    for mount in mounts:
+        yield f"source={words(mount.source)}"
+        yield f'[ -e "$source" ] || {refuse_source}'
