@@ -9,8 +9,10 @@ import pytest
 from cluster import UID, Cluster
 from node import wait_for
 from pbs.server import Server
-from standins.images import image_tree, squashed, standins
+from standins.images import image_tree, need, squashed, standins
 from tool import Tool
+
+pytestmark = need("/usr/bin/bwrap", "/usr/bin/mksquashfs", "/usr/share/modules/init/bash")
 
 ADD_UP = """
 import os, socket, torch, torch.distributed as dist
@@ -65,6 +67,18 @@ def test_training_in_enroot_on_slurm(echelon, image):
     assert told(result) == on_both("True image hush here")
     containers = [path for path in (echelon.cluster.home / ".local/share/enroot").iterdir() if path.name[0] != "."]
     assert len(containers) == 1, "one for both nodes, whose homes are one"
+
+
+def test_apptainer_is_asked_for_gpus_where_the_job_has_some(echelon):
+    use_standins(echelon)
+    image = squashed(image_tree(echelon.folder / "tree"), echelon.folder / "torch.sif")
+    script = echelon.script(
+        "train.py", "import os; print(os.environ['STANDIN_FLAGS'], os.environ['CUDA_VISIBLE_DEVICES'])"
+    )
+    result = echelon("run", "-N", "2", "-g", "2", "--cold", "--image", image, script)
+    assert sorted(result.stdout.splitlines()) == [f"[{rank}] --nv 0,1" for rank in range(4)], result.stderr
+    result = echelon("run", "--cold", "--procs-per-node", "1", "--image", image, script)
+    assert result.stdout == "[0]  \n", result.stderr
 
 
 def test_training_in_pyxis(echelon, image):

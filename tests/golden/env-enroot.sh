@@ -72,6 +72,12 @@ mounts+=(--mount "$run"':'"$run")
 [ -z "${ECHELON_FOLDER-}" ] || mounts+=(--mount "$ECHELON_FOLDER"':'"$ECHELON_FOLDER")
 mounts+=(--mount '/data/images:/images:'"$read_only")
 mounts+=(--mount /home/ada/gpt/scratch:/scratch)
+if [ -e /dev/nvidiactl ]; then
+  for one in NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility; do
+    name_of=${one%%=*}
+    [ -n "${!name_of-}" ] || grep -qs "^$name_of=" "$data/$name/etc/environment" || export "${one?}"
+  done
+fi
 variables=()
 while read -r one; do
   case $one in

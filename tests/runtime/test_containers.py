@@ -9,7 +9,9 @@ import pytest
 from test_environments import ALL_REDUCE, FACTS, refused
 
 from running import wait_for
-from standins.images import image_tree, squashed, standins
+from standins.images import image_tree, need, squashed, standins
+
+pytestmark = need("/usr/bin/bwrap", "/usr/bin/mksquashfs")
 
 SETTING = {"GREETING": "from the image"}
 

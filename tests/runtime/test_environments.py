@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from running import wait_for
+from standins.images import need
+
+pytestmark = need("/usr/bin/bwrap", "/usr/share/modules/init/bash")
 
 FACTS = """
 import json, os, shutil, sys

@@ -5,8 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
+
+
+def need(*files: str) -> pytest.MarkDecorator:
+    """For tests that cannot do without these; where nothing may be skipped, they fail by themselves."""
+    missing = [file for file in files if not Path(file).exists()]
+    skip = bool(missing) and not os.environ.get("SKIP_NOTHING")
+    return pytest.mark.skipif(skip, reason=f"not installed: {', '.join(missing)}")
 
 
 def image_tree(folder: Path, *, python: str | None = sys.executable, rc: str | None = None, **variables: str) -> Path:

@@ -30,6 +30,7 @@ def entry(job: Job) -> Entry:
         *("", "# What it sees of this node: these folders, and every variable but those that describe the node"),
         *(("read_only=x-create=auto,rbind,ro",) * any(mount.read_only for mount in mounts_of(job))),
         *mount_lines(job, "--mount", f":{variable('read_only')}"),
+        *(_gpus() if job.resources.gpus_per_node else ()),
         *_variables(),
         *_plain_words(),
     )
@@ -95,6 +96,16 @@ def _name(job: Job) -> str:
         return words(job.enclosure.container_name)
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", PurePosixPath(job.enclosure.image or "").stem)
     return words(f"echelon-{stem}-{variable('print')}")
+
+
+def _gpus() -> Iterator[str]:
+    """enroot shows an image NVIDIA's GPUs only where the image, or somebody, says so by these variables."""
+    yield "if [ -e /dev/nvidiactl ]; then"
+    yield "  for one in NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility; do"
+    yield "    name_of=${one%%=*}"
+    yield '    [ -n "${!name_of-}" ] || grep -qs "^$name_of=" "$data/$name/etc/environment" || export "${one?}"'
+    yield "  done"
+    yield "fi"
 
 
 def _variables() -> Iterator[str]:

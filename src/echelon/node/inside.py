@@ -39,7 +39,7 @@ def refusal_of(environment: str, code: int, words: str | None, output: str) -> T
 
     It leaves none once the command has begun, and what is ended by a signal says nothing of the environment.
     """
-    lines = (words or "").splitlines()
+    lines = [line for line in (words or "").splitlines() if line.strip()]
     found = [number for number, line in enumerate(lines) if line.startswith(ERROR)]
     what = f"the environment ({environment}) could not be entered"
     if found:
