@@ -263,6 +263,22 @@ def test_a_container_without_the_working_directory(echelon):
 
 
 @pytest.mark.torch
+def test_a_checkpoint_made_in_a_container_is_exported_in_it(echelon, in_bwrap):
+    script = echelon.script(
+        "train.py",
+        "import torch, echelon\n"
+        "model = torch.nn.Linear(2, 2)\n"
+        "with echelon.Checkpoint(model=model, every=1) as checkpoint:\n"
+        "    for _ in checkpoint.steps(range(2)): pass\n",
+    )
+    result = echelon("run", *in_bwrap, script)
+    assert result.returncode == 0, result.stderr + result.stdout
+    result = echelon("export", echelon.only_run().id, "out.pt")
+    assert result.returncode == 0, result.stderr
+    assert (echelon.folder / "out.pt").exists()
+
+
+@pytest.mark.torch
 def test_an_image_without_torch_says_what_an_image_needs(echelon, own_venv):
     said = refused(echelon, "--container-exec", BWRAP, "--python", own_venv / "bin" / "python")
     assert "this Python has no torch" in said
