@@ -112,6 +112,11 @@ def test_a_missing_module_on_slurm(echelon):
     assert "Unable to locate a modulefile for 'nonsense'" in result.stderr
 
 
+def test_a_virtual_environment_on_slurm(echelon):
+    result = echelon("run", "-N", "2", "-g", "2", "--venv", sys.prefix, echelon.script("train.py", ADD_UP))
+    assert told(result) == on_both("False None None None")
+
+
 def test_a_notice_inside_of_a_container_requeues_from_outside(echelon):
     script = echelon.script(
         "train.py",
@@ -154,6 +159,20 @@ def test_what_node_sh_sets_counts_on_pbs(echelon, pbs):
     for line in result.stdout.splitlines():
         assert line.partition("] ")[2].startswith("setup /own:")
         assert str(pbs.bin) in line, "what was sent along is still there, behind it"
+
+
+def test_a_missing_module_on_pbs(echelon, pbs):
+    flags = ("--modules", "nonsense", "--restarts", "2", "--requeues", "2")
+    result = echelon("run", "-N", "2", "--cold", *flags, echelon.script("train.py", ADD_UP))
+    assert result.returncode == 3
+    assert "the environment (modules) could not be entered (on n" in result.stderr
+    assert "Unable to locate a modulefile for 'nonsense'" in result.stderr
+
+
+def test_a_real_container_on_pbs(echelon, pbs):
+    flags = ("--container-exec", BWRAP, "--python", sys.executable, "--set", "API_TOKEN=hush")
+    result = echelon("run", "-N", "2", "-g", "2", *flags, echelon.script("train.py", ADD_UP))
+    assert told(result) == on_both("False inside hush here")
 
 
 # ssh

@@ -62,6 +62,7 @@ mounts+=(--bind "$run"':'"$run")
 [ -z "${ECHELON_FOLDER-}" ] || mounts+=(--bind "$ECHELON_FOLDER"':'"$ECHELON_FOLDER")
 mounts+=(--bind /data/images:/images:ro)
 mounts+=(--bind /home/ada/gpt/scratch:/scratch)
+unset PYTHONHOME # everything else that is exported comes along
 gpus=()
 if [ -e /dev/kfd ] && ! [ -e /dev/nvidiactl ]; then gpus=(--rocm); else gpus=(--nv); fi
 exec "$tool" exec "${gpus[@]}" "${mounts[@]}" --pwd /home/ada/gpt /data/torch.sif /bin/sh "$0" "$words" --inside "$@"

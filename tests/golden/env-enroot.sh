@@ -49,7 +49,12 @@ data=${data:-${XDG_DATA_HOME:-$HOME/.local/share}/enroot}
 state=$data/.$name.echelon # what the container was made from; locked while it is being made
 heard mkdir -p "$data" || refuse 'enroot cannot keep containers in '"$data" ENROOT_DATA_PATH=DIR
 exec 9>>"$state" || refuse 'enroot cannot keep containers in '"$data" ENROOT_DATA_PATH=DIR
-flock -w 1200 9 || refuse 'nobody has finished the container '"$name"' within 1200 s' 'enroot remove '"$name"', on that node'
+heard flock -w 1200 -E 9 9
+case $? in
+  0) ;;
+  9) refuse 'nobody has finished the container '"$name"' within 1200 s' 'enroot remove '"$name"', on that node' ;;
+  *) refuse "$state"' cannot be locked' 'ENROOT_DATA_PATH=DIR on a disk of the node'"'"'s own' ;;
+esac
 made_from=$(cat "$state")
 if [ "$made_from" = unfinished ]; then # whoever began it was ended on the way
   enroot remove -f "$name" >&2

@@ -37,6 +37,7 @@ mounts=()
 [ ! -d /home/ada/gpt ] || mounts+=(--bind /home/ada/gpt:/home/ada/gpt)
 mounts+=(--bind "$run"':'"$run")
 [ -z "${ECHELON_FOLDER-}" ] || mounts+=(--bind "$ECHELON_FOLDER"':'"$ECHELON_FOLDER")
+unset PYTHONHOME # everything else that is exported comes along
 gpus=()
 if [ -e /dev/kfd ] && ! [ -e /dev/nvidiactl ]; then gpus=(--rocm); else gpus=(--nv); fi
 exec "$tool" exec "${gpus[@]}" "${mounts[@]}" --pwd /scratch docker://pytorch/pytorch /bin/sh "$0" "$words" --inside "$@"

@@ -25,6 +25,7 @@ def entry(job: Job) -> Entry:
         *source_lines(mounts_of(job), refuse(f"this node has no {variable('source')} to mount", "another --mount")),
         *(() if is_address(image) else _image(image)),
         *mount_lines(job, "--bind", ":ro"),
+        "unset PYTHONHOME # everything else that is exported comes along",
         "gpus=()",
         *(_gpus() if job.resources.gpus_per_node else ()),
     )

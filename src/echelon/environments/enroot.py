@@ -14,6 +14,7 @@ from echelon.job import Job
 
 PATIENCE_SECONDS = 1200
 """For whoever makes the same container at the same time; a large image takes minutes."""
+LATE = 9  # what flock is to say of a lock that it did not get in time
 NAME = variable("name")
 PLAIN_WORD = "[A-Za-z0-9_./:@%+=,-]+"
 """What enroot hands on unchanged: without a command script in the image it gives all words to a shell, as one line."""
@@ -73,7 +74,13 @@ def _made(job: Job) -> Iterator[str]:
     cannot = refuse(f"enroot cannot keep containers in {variable('data')}", "ENROOT_DATA_PATH=DIR")
     yield f'heard mkdir -p "$data" || {cannot}'
     yield f'exec 9>>"$state" || {cannot}'
-    yield f"flock -w {PATIENCE_SECONDS} 9 || {refuse(late, f'enroot remove {NAME}, on that node')}"
+    yield f"heard flock -w {PATIENCE_SECONDS} -E {LATE} 9"
+    yield "case $? in"
+    yield "  0) ;;"
+    yield f"  {LATE}) {refuse(late, f'enroot remove {NAME}, on that node')} ;;"
+    unlocked = refuse(f"{variable('state')} cannot be locked", "ENROOT_DATA_PATH=DIR on a disk of the node's own")
+    yield f"  *) {unlocked} ;;"
+    yield "esac"
     yield 'made_from=$(cat "$state")'
     yield 'if [ "$made_from" = unfinished ]; then # whoever began it was ended on the way'
     yield '  enroot remove -f "$name" >&2'

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from echelon.errors import EnvironmentProblem
 from echelon.job import Job
 from echelon.node.channel import Channel
 from echelon.node.situation import Loss
@@ -127,6 +128,9 @@ def hosts_of(job: Job, run_path: Path, environ: Mapping[str, str]) -> Hosts:
     name = job.scheduler
     if name == "allocation":
         name = "slurm" if environ.get("SLURM_JOB_ID") else "pbs"
+    if job.environment == "pyxis" and name != "slurm":
+        hint = "--env enroot starts the same images without it"
+        raise EnvironmentProblem("pyxis is a part of Slurm, and this is no Slurm job", hint=hint)
     module: Any = importlib.import_module(MEMBERS[name])
     hosts: Hosts = module.hosts(job, run_path, environ)
     return hosts
