@@ -53,17 +53,22 @@ if [ -e /dev/nvidiactl ]; then
     [ -n "${!name_of-}" ] || grep -qs "^$name_of=" "$data/$name/etc/environment" || export "${one?}"
   done
 fi
-variables=()
+variables=() encoded=()
 while read -r one; do
   case $one in
     PATH | HOME | USER | LOGNAME | SHELL | PWD | OLDPWD | SHLVL | _ | MAIL | HOSTNAME | TERM | TMPDIR | TMP | TEMP | DISPLAY | PYTHONHOME | VIRTUAL_ENV | MANPATH | INFOPATH | BASH_ENV | ENV | LS_COLORS | LOADEDMODULES | _LMFILES_ | CPATH | LIBRARY_PATH | PKG_CONFIG_PATH | CMAKE_PREFIX_PATH | LD_* | XDG_* | DBUS_* | SSH_* | CONDA_* | MAMBA_* | MODULE* | LMOD_* | __LMOD* | __MODULES* | BASH_FUNC_* | ENROOT_* | APPTAINER_* | SINGULARITY_*) ;;
     *)
-      case ${!one} in # enroot writes them down line by line
-        *$'\n'*) echo "$one is left out: enroot cannot pass a line break" >&2 ;;
+      case ${!one} in # enroot writes them down line by line, and takes quotes off a value
+        *$'\n'* | [\"\']*) encoded+=("$one") ;;
         *) variables+=(-e "$one") ;;
       esac ;;
   esac
 done < <(compgen -e)
+if [ ${#encoded[@]} -gt 0 ]; then # the agent takes them apart again
+  ECHELON_ENCODED=$(for one in "${encoded[@]}"; do printf '%s=%s\0' "$one" "${!one}"; done | base64 -w 0)
+  export ECHELON_ENCODED
+  variables+=(-e ECHELON_ENCODED)
+fi
 for word in "$0" "$words" "$@"; do
   [[ $word =~ ^[A-Za-z0-9_./:@%+=,-]+$ ]] || refuse 'enroot would change this word on its way: '"$word" 'ECHELON_RUNS=DIR with a plain name'
 done

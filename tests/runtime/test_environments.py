@@ -16,7 +16,7 @@ pytestmark = need("/usr/bin/bwrap", "/usr/share/modules/init/bash")
 
 FACTS = """
 import json, os, shutil, sys
-names = ("RANK", "VIRTUAL_ENV", "CONDA_PREFIX", "GREETING", "FROM_HERE", "LINES", "LOADEDMODULES", "STANDIN_FLAGS")
+names = ("RANK", "VIRTUAL_ENV", "CONDA_PREFIX", "GREETING", "FROM_HERE", "LINES", "QUOTED", "LOADEDMODULES", "STANDIN_FLAGS")
 facts = {name: os.environ.get(name) for name in names}
 facts |= {"cwd": os.getcwd(), "python": shutil.which("python"), "image": os.path.exists("/etc/image"), "uid": os.getuid()}
 try:

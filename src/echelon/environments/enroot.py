@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from echelon.command import Command, spread, variable, words
 from echelon.environments.entry import Entry, refuse
-from echelon.environments.host_variables import pattern
+from echelon.environments.host_variables import ENCODED, pattern
 from echelon.environments.mounts import mount_lines, mounts_of, source_lines
 from echelon.job import Job
 
@@ -116,17 +116,23 @@ def _gpus() -> Iterator[str]:
 
 
 def _variables() -> Iterator[str]:
-    yield "variables=()"
+    yield "variables=() encoded=()"
     yield "while read -r one; do"
     yield "  case $one in"
     yield f"    {pattern()}) ;;"
     yield "    *)"
-    yield "      case ${!one} in # enroot writes them down line by line"
-    yield "        *$'\\n'*) echo \"$one is left out: enroot cannot pass a line break\" >&2 ;;"
+    yield "      case ${!one} in # enroot writes them down line by line, and takes quotes off a value"
+    yield "        *$'\\n'* | [\\\"\\']*) encoded+=(\"$one\") ;;"
     yield '        *) variables+=(-e "$one") ;;'
     yield "      esac ;;"
     yield "  esac"
     yield "done < <(compgen -e)"
+    yield "if [ ${#encoded[@]} -gt 0 ]; then # the agent takes them apart again"
+    pair = """printf '%s=%s\\0' "$one" "${!one}\""""
+    yield f'  {ENCODED}=$(for one in "${{encoded[@]}}"; do {pair}; done | base64 -w 0)'
+    yield f"  export {ENCODED}"
+    yield f"  variables+=(-e {ENCODED})"
+    yield "fi"
 
 
 def _plain_words() -> Iterator[str]:

@@ -13,6 +13,10 @@ BEGINNINGS = (
 )
 
 
+ENCODED = "ECHELON_ENCODED"
+"""Holds all variables, in base64, that a runtime would change on their way."""
+
+
 def describes_host(name: str) -> bool:
     return name in NAMES or name.startswith(BEGINNINGS)
 

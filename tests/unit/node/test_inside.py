@@ -1,5 +1,6 @@
 """What a node that could not be taken into its environment has said, and what it means."""
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from echelon.environments.host_variables import describes_host
 from echelon.job import Enclosure, Job, Script, ScriptKind
 from echelon.node.carried import blended, host_environ
+from echelon.node.environ import decoded
 from echelon.node.inside import inside, last_lines, refusal_of
 
 JOB = Job(name="gpt", script=Script(kind=ScriptKind.FILE, target="x.py"), cwd="/work", python="python3")
@@ -107,3 +109,10 @@ def test_on_pbs_the_hosts_own_values_are_kept_as_ever():
 )  # fmt: skip
 def test_which_variables_describe_a_host(name, is_of_the_host):
     assert describes_host(name) == is_of_the_host
+
+
+def test_what_enroot_would_have_changed_is_put_back():
+    hidden = base64.b64encode(b"A=one\ntwo\0B='\"'\0C=\xff=\0").decode()
+    environ = decoded({"PATH": "/bin", "ECHELON_ENCODED": hidden, "A": "one"})
+    assert environ == {"PATH": "/bin", "A": "one\ntwo", "B": "'\"'", "C": "\udcff="}
+    assert decoded({"PATH": "/bin"}) == {"PATH": "/bin"}
