@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,24 +31,25 @@ def enclosure_of(wishes: Wishes, cwd: str) -> tuple[str, Enclosure]:
     """The name of the environment, and what it is."""
     name = environment_of(wishes)
     _check_pyxis(name, wishes)
-    enclosure = Enclosure(modules=wishes.get("modules") or (), setup=wishes.get("setup") or ())
-    if name in CONTAINERS:
-        enclosure = Enclosure(
-            modules=enclosure.modules,
-            setup=enclosure.setup,
-            image=_image(wishes, cwd),
-            mounts=tuple(_mount(text, wishes, cwd) for text in wishes.get("mount") or ()),
-            workdir=wishes.get("container_workdir"),
-            container_name=_container_name(wishes),
-            writable=wishes.get("container_writable"),
-            root=wishes.get("container_root"),
-            prefix=wishes.get("container_exec") or (),
-        )
+    around = Enclosure(modules=wishes.get("modules") or (), setup=wishes.get("setup") or ())
     if name == "venv":
-        return name, Enclosure(modules=enclosure.modules, setup=enclosure.setup, venv=_path(wishes.get("venv"), cwd))
+        return name, replace(around, venv=_path(wishes.get("venv"), cwd))
     if name == "conda":
-        return name, Enclosure(modules=enclosure.modules, setup=enclosure.setup, conda=_conda(wishes.get("conda"), cwd))
-    return name, enclosure
+        return name, replace(around, conda=_conda(wishes.get("conda"), cwd))
+    return name, _container(around, name, wishes, cwd) if name in CONTAINERS else around
+
+
+def _container(around: Enclosure, name: str, wishes: Wishes, cwd: str) -> Enclosure:
+    return replace(
+        around,
+        image=_image(name, wishes, cwd),
+        mounts=tuple(_mount(text, wishes, cwd) for text in wishes.get("mount") or ()),
+        workdir=wishes.get("container_workdir"),
+        container_name=_container_name(wishes),
+        writable=wishes.get("container_writable"),
+        root=wishes.get("container_root"),
+        prefix=wishes.get("container_exec") or (),
+    )
 
 
 def python_of(name: str, enclosure: Enclosure, wishes: Wishes, default: str) -> str:
@@ -71,9 +73,18 @@ def _conda(text: str, cwd: str) -> str:
     return _path(text, cwd) if "/" in text or text.startswith("~") else text
 
 
-def _image(wishes: Wishes, cwd: str) -> str | None:
+def _image(name: str, wishes: Wishes, cwd: str) -> str | None:
     image: str | None = wishes.get("image")
-    return image if image is None or is_address(image) else _path(image, cwd)
+    if image is None or not is_address(image):
+        return None if image is None else _path(image, cwd)
+    if name == "enroot":
+        raise ConfigError(
+            f"enroot makes no container of {image}",
+            origin=wishes.origin("image"),
+            why="it takes files alone",
+            hint=f"enroot import {image if '://' in image else f'docker://{image}'}, and --image with the file",
+        )
+    return image
 
 
 def _mount(text: str, wishes: Wishes, cwd: str) -> str:

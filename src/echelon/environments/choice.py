@@ -17,6 +17,7 @@ WANTED: dict[str, tuple[str, ...]] = {
 WANTED |= {"setup": ("setup",), "apptainer": ("image",), "singularity": ("image",)}
 WANTED |= dict.fromkeys(("enroot", "pyxis"), ("image", "container_name"))
 """What each is nothing without: one of these settings."""
+OF_IMAGES = CONTAINERS - {"container"}
 OF_CONTAINERS = ("mount", "container_workdir", "container_name", "container_writable", "container_root")
 OF_ANY_CONTAINER = ("container_workdir",)
 """What can be said of a container that we know nothing else about."""
@@ -38,7 +39,7 @@ def environment_of(wishes: Wishes) -> str:
     name = asked or (meant[0][1] if meant else _around(wishes))
     _check_wanted(name, wishes)
     for key, other in meant:
-        if key not in WANTED.get(name, ()) and not (key == "image" and name in CONTAINERS):
+        if key not in WANTED.get(name, ()) and not (key == "image" and name in OF_IMAGES):
             raise _contradiction("env", key, wishes, f"the environment is {name}, and {key} means {other}")
     _check_of_container(name, wishes)
     return name

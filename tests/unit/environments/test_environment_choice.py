@@ -53,6 +53,12 @@ def test_what_is_said_about_it_says_which_it_is(flags, name, python):
         ({"venv": "a", "image": "b.sif"}, "not clear", "--venv a; --image b.sif"),
         ({"image": "b.sif", "container_exec": "bwrap"}, "not clear", "--image b.sif; --container-exec bwrap"),
         ({"env": "enroot", "venv": "a", "image": "b.sqsh"}, "not clear", "--env enroot; --venv a"),
+        ({"env": "container", "container_exec": "b", "image": "b.sif"}, "not clear", "--env container; --image b.sif"),
+        (
+            {"env": "enroot", "image": "docker://ubuntu"},
+            "enroot makes no container of docker://ubuntu",
+            "--image docker://ubuntu",
+        ),
         ({"env": "venv"}, "nothing says which", "--env venv"),
         ({"env": "enroot"}, "nothing says which", "--env enroot"),
         ({"env": "modules"}, "nothing says which", "--env modules"),
