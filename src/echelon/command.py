@@ -14,6 +14,7 @@ KEYWORDS = frozenset(
 
 
 _VARIABLE = re.compile("\0(\\w+)\0")
+_SPREAD = re.compile("\0@(\\w*)\0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +42,19 @@ def variable(name: str) -> str:
     return f"\0{name}\0"
 
 
+def spread(array: str = "") -> str:
+    """A word that becomes as many as an array of bash holds, or as the shell itself was given."""
+    return f"\0@{array}\0"
+
+
 def _quoted(word: str) -> str:
     quoted = shlex.quote(word)
     if "\0" not in word:
         return quoted
-    return _VARIABLE.sub("'\"$\\1\"'", quoted).removesuffix("''")  # quoted around the variable
+    many = _SPREAD.fullmatch(word)
+    if many is not None:
+        return f'"${{{many[1]}[@]}}"' if many[1] else '"$@"'
+    return _VARIABLE.sub("'\"$\\1\"'", quoted).removeprefix("''").removesuffix("''")  # quoted around the variable
 
 
 def _program(word: str) -> str:
@@ -57,6 +66,11 @@ def _program(word: str) -> str:
 def quoted(word: str) -> str:
     """One word for a POSIX shell; qsub, too, takes what stands between quotes of either kind as it is."""
     return shlex.quote(word)
+
+
+def words(*argv: str) -> str:
+    """Several, as part of a line: the elements of an array, the arguments of a function."""
+    return " ".join(map(_quoted, argv))
 
 
 def exports(environ: Mapping[str, str]) -> tuple[str, ...]:

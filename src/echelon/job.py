@@ -164,6 +164,11 @@ class Job:
         return self.host_python or self.python
 
     @property
+    def inner_cwd(self) -> str:
+        """Where ranks start, as they see it."""
+        return self.enclosure.workdir or self.cwd
+
+    @property
     def is_enclosed(self) -> bool:
         """Whether something must be done on each node before our command can run there."""
         return self.environment != "bare" or bool(self.enclosure.modules or self.enclosure.setup)

@@ -218,6 +218,10 @@ class AttemptDir:
     def node_log(self, host: str) -> Path:
         return self.path / f"{host}.out"
 
+    def node_words(self, host: str) -> Path:
+        """Why the host could not be taken into the environment; there only while, or because, it could not."""
+        return self.path / f"{host}.words"
+
     def node_logs(self) -> list[Path]:
         return sorted(path for path in self.path.glob("*.out") if not path.name.startswith("rank-"))
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from echelon.arrays import any_element, element, parse_indices
 from echelon.bundle import node_side
+from echelon.config.enclosure_checks import check_enclosure
 from echelon.environments import node_script
 from echelon.errors import ConfigError
 from echelon.events import Kind, append_event
@@ -31,6 +32,8 @@ NO_ID = b" " * 127 + b"\n"
 def start(job: Job, origins: Mapping[str, str], secrets: Mapping[str, str], runs: Path) -> list[RunDir]:
     """A new run, or one for each index of an array. What was written before a failure is taken away again."""
     base = runs / new_run_id(job.name)
+    for warning in check_enclosure(job, origins, base, here=_scheduler(job).STARTS_HERE):
+        print(f"echelon: warning: {warning}", file=sys.stderr)
     members = _members(job, base)
     run_dirs = [run_dir for run_dir, _ in members]
     made: list[RunDir] = []

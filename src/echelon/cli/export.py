@@ -12,6 +12,7 @@ import click
 from echelon.cli.options import debug_option
 from echelon.cli.output import say
 from echelon.errors import ConfigError, EnvironmentProblem
+from echelon.node.inside import inside
 from echelon.observe.checkpoints import Source, chosen, find_source
 
 EXPORTER = "echelon.runtime.checkpoint.export"
@@ -39,15 +40,15 @@ def command(run: str, file: Path, step: int | None, everything: bool) -> int:
 
 
 def _export(arguments: list[str], source: Source) -> int:
-    """In the job's own Python: this one need not have torch, and never imports it."""
-    python, package = sys.executable, str(Path(__file__).parents[2])
+    """In the job's own Python and environment: this one need not have torch, and never imports it."""
+    argv, package = [sys.executable, "-m", EXPORTER, *arguments], str(Path(__file__).parents[2])
     if source.run is not None:
-        python = source.run.read_job().python
+        job = source.run.read_job()
+        own = [job.python, *argv[1:]]
+        argv = inside(job, source.run.path, own) if job.environment != "pyxis" else argv  # which is srun's alone
         package = str(source.run.node_side)
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     try:
-        return subprocess.run(
-            [python, "-m", EXPORTER, *arguments], env={**os.environ, "PYTHONPATH": path}, check=False
-        ).returncode
+        return subprocess.run(argv, env={**os.environ, "PYTHONPATH": path}, check=False).returncode
     except OSError as error:
-        raise EnvironmentProblem(f"cannot run {python}", origin="the job's Python", why=error.strerror) from error
+        raise EnvironmentProblem(f"cannot run {argv[0]}", origin="the job's Python", why=error.strerror) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,9 +153,12 @@ def request_of(ctx: click.Context, flags: dict[str, Any], *, inside: bool = True
     scheduler: Scheduler = member("scheduler", settings.get("on"))
     fit = scheduler.fit(settings, os.environ)
     settings = settings.filled(Setting(key=key, value=one.value, origin=one.origin) for key, one in fit.found.items())
-    machine = Machine(cwd=str(Path.cwd()), python=default_python(os.environ), gpus=fit.gpus_per_node, hosts=fit.hosts)
+    machine = Machine(
+        cwd=str(Path.cwd()), python=default_python(os.environ), gpus=fit.gpus_per_node, hosts=fit.hosts,
+        host_python=sys.executable,
+    )  # fmt: skip
     job = job_of(settings, script, machine)
-    if not fit.python_is_there:
+    if not fit.python_is_there and not job.is_enclosed:
         warning = check_python(job.python, settings.origin("python"), os.environ, here=scheduler.STARTS_HERE)
         if warning:
             say(f"warning: {warning}")

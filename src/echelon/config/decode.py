@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from echelon.arrays import parse_indices
 from echelon.config.durations import format_duration
+from echelon.config.enclosing import enclosure_of, python_of
 from echelon.config.layers import DEFAULT, Setting
 from echelon.config.options import BY_KEY
 from echelon.config.readers import decoded
+from echelon.environments import CONTAINERS
 from echelon.errors import ConfigError
-from echelon.job import Booking, Enclosure, Job, Launching, Policies, Resources, Script, ScriptKind, looks_secret
+from echelon.job import Booking, Job, Launching, Policies, Resources, Script, ScriptKind, looks_secret
 from echelon.plan import parse_ports
 
+FOR_AN_IMAGE = timedelta(minutes=20)
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 
@@ -29,6 +32,8 @@ class Machine:
     python: str
     gpus: int = 0
     hosts: tuple[str, ...] = ()
+    host_python: str | None = None
+    """The one that runs us, for a supervisor that stays outside of the environment."""
 
 
 class Settings:
@@ -74,49 +79,29 @@ def job_of(settings: Settings, script: Script, machine: Machine) -> Job:
     """Pure: looks at nothing but its arguments."""
     variables = settings.get("set") or {}
     _check_ports(settings)
-    return Job(
+    environment, enclosure = enclosure_of(settings, machine.cwd)
+    job = Job(
         name=_name(settings, script),
         script=script,
         cwd=machine.cwd,
-        python=settings.get("python") or machine.python,
+        python=python_of(environment, enclosure, settings, machine.python),
         resources=_resources(settings, machine),
-        policies=_policies(settings),
+        policies=_policies(settings, environment),
         env={name: value for name, value in variables.items() if not looks_secret(name)},
         secret_env=tuple(sorted(filter(looks_secret, variables))),
         scheduler=settings.get("on") or "local",
         booking=_booking(settings),
         launcher=settings.get("launcher"),
         launching=Launching(rdzv=settings.get("rdzv"), options=settings.get("launcher_option") or {}),
-        environment=environment_of(settings),
-        enclosure=_enclosure(settings),
+        environment=environment,
+        enclosure=enclosure,
         cold=settings.get("cold"),
         ports=settings.get("ports"),
         interface=settings.get("interface") if settings.is_of_use("interface") else None,
         hosts=machine.hosts,
         snapshot=settings.is_of_use("snapshot") and settings.get("snapshot"),
     )
-
-
-def environment_of(settings: Settings) -> str:
-    """As asked for, or as what was said about it implies."""
-    asked: str | None = settings.get("env")
-    return asked or "bare"
-
-
-def _enclosure(settings: Settings) -> Enclosure:
-    return Enclosure(
-        modules=settings.get("modules") or (),
-        setup=settings.get("setup") or (),
-        venv=settings.get("venv"),
-        conda=settings.get("conda"),
-        image=settings.get("image"),
-        mounts=settings.get("mount") or (),
-        workdir=settings.get("container_workdir"),
-        container_name=settings.get("container_name"),
-        writable=settings.get("container_writable"),
-        root=settings.get("container_root"),
-        prefix=settings.get("container_exec") or (),
-    )
+    return replace(job, host_python=machine.host_python) if job.is_enclosed else job
 
 
 def secrets_of(settings: Settings) -> dict[str, str]:
@@ -187,7 +172,7 @@ def _check_array(settings: Settings) -> None:
         ) from error
 
 
-def _policies(settings: Settings) -> Policies:
+def _policies(settings: Settings, environment: str) -> Policies:
     return Policies(
         restarts=settings.count("restarts"),
         requeues=settings.count("requeues"),
@@ -195,8 +180,14 @@ def _policies(settings: Settings) -> Policies:
         hang_timeout=settings.get("hang_timeout"),
         grace=settings.duration("grace"),
         heartbeat=settings.duration("heartbeat"),
-        join_timeout=settings.duration("join_timeout"),
+        join_timeout=_join_timeout(settings, environment),
     )
+
+
+def _join_timeout(settings: Settings, environment: str) -> timedelta:
+    """Making a container of a large image takes minutes, of which nobody should have to think."""
+    asked = settings.asked("join_timeout")
+    return FOR_AN_IMAGE if asked is None and environment in CONTAINERS else settings.duration("join_timeout")
 
 
 def _notice(settings: Settings) -> timedelta:

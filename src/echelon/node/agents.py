@@ -13,12 +13,14 @@ from pathlib import Path
 from echelon.job import Job
 from echelon.node.channel import Channel, ChannelClosed, Doorman, interests
 from echelon.node.hosts import Hosts
-from echelon.node.inside import inside
-from echelon.node.messages import Downward, Environment, Hello, Leave, Upward, to_wire, upward
+from echelon.node.inside import inside, last_lines, refusal_of
+from echelon.node.messages import Downward, Environment, Hello, Leave, Trouble, Upward, to_wire, upward
 from echelon.node.situation import Loss
+from echelon.run_dir import RunDir
 
 HANDSHAKE_SECONDS = 10.0
 MOST_STRANGERS = 32
+ANY = "-"  # no word of an agent's is empty: not everything that leads into a container would hand it on
 LEAVE_SECONDS = 10.0  # longer than an agent takes to end a starter that does not answer
 
 
@@ -53,9 +55,13 @@ class Agents:
         python = self.job.python if self.job.is_enclosed else sys.executable
         argv = [
             python, "-I", sys.argv[0], "agent", str(self.run_path), str(self.attempt), str(node), host.name,
-            host.source, here, str(port), *(() if self.hosts.carried is None else ("environment-follows",)),
+            host.source or ANY, here, str(port), *(() if self.hosts.carried is None else ("environment-follows",)),
         ]  # fmt: skip
-        self.agents[node] = Agent(self.hosts.start(node, inside(self.job, self.run_path, argv)), heard=time.monotonic())
+        argv = inside(self.job, self.run_path, argv, self._words(node))
+        self.agents[node] = Agent(self.hosts.start(node, argv), heard=time.monotonic())
+
+    def _words(self, node: int) -> Path:
+        return RunDir(self.run_path).attempt(self.attempt).node_words(self.hosts.all[node].name)
 
     def tell(self, node: int, message: Downward) -> None:
         channel = self.agents[node].channel
@@ -160,12 +166,28 @@ class Agents:
 
     # Losing and ending
 
+    def refused(self) -> list[tuple[int, Trouble]]:
+        """Those that will never come, for their node could not be taken into the environment."""
+        found = ((node, self._refusal(node, agent)) for node, agent in self.agents.items())
+        return [(node, trouble) for node, trouble in found if trouble is not None]
+
+    def _refusal(self, node: int, agent: Agent) -> Trouble | None:
+        code = agent.process.poll()
+        if not self.job.is_enclosed or agent.channel is not None or code is None:
+            return None
+        words = self.hosts.words_of(agent.process)
+        try:
+            words = self._words(node).read_text(errors="replace")
+        except OSError:
+            pass  # it was taken away when the command began, or this node does not see the run directory
+        return refusal_of(self.job.environment, code, words, last_lines(RunDir(self.run_path).job_output))
+
     def silent(self, seconds: float) -> list[tuple[int, Loss]]:
         """Those that died before they came, and those that have said nothing for too long."""
         now = time.monotonic()
         lost = []
         for node, agent in self.agents.items():
-            if agent.channel is None and agent.process.poll() is not None:
+            if agent.channel is None and agent.process.poll() is not None and self._refusal(node, agent) is None:
                 lost.append((node, self.hosts.loss(agent.process)))
             elif agent.channel is not None and now - agent.heard > seconds:
                 lost.append((node, Loss.HOST))

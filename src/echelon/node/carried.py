@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from echelon.command import exports
+from echelon.environments import CONTAINERS
+from echelon.environments.host_variables import describes_host
 from echelon.job import Job
 from echelon.node.channel import Channel, ChannelClosed
 from echelon.node.messages import Environment, from_wire
@@ -24,6 +26,7 @@ from echelon.sealed import KEY_VARIABLE, unseal
 
 OF_THE_HOST = frozenset({"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "TMPDIR", "HOSTNAME"})
 """What differs from host to host: an agent's own value counts, or none."""
+LISTS = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
 def main(run_path: Path) -> int:
@@ -67,10 +70,25 @@ def sent_along(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def blended(carried: Mapping[str, str], own: Mapping[str, str], job: Job) -> dict[str, str]:
+    """What was sent along wins, but not over what node.sh has set: there it is only added, but for secrets."""
+    if not job.is_enclosed:
+        return {**own, **carried}
+    contained = job.environment in CONTAINERS
+    usable = {name: value for name, value in carried.items() if not (contained and describes_host(name))}
+    lists = {name: _joined(own[name], usable[name]) for name in LISTS if name in own and name in usable}
+    secrets = {name: carried[name] for name in job.secret_env if name in carried}
+    return {**usable, **own, **lists, **secrets}
+
+
+def _joined(first: str, second: str) -> str:
+    return os.pathsep.join(dict.fromkeys((*first.split(os.pathsep), *second.split(os.pathsep))))
+
+
 def host_environ(carried: Mapping[str, str], own: Mapping[str, str], job: Job) -> dict[str, str]:
     """What was sent along, with what is this host's own. PBS counts threads as if one process had all the CPUs."""
     kept = {name: value for name, value in own.items() if name in OF_THE_HOST or name.startswith("PBS_")}
-    environ = {**carried, **kept}
+    environ = {**(blended(carried, own, job) if job.is_enclosed else carried), **kept}
     cpus = carried.get("NCPUS", "")
     if cpus.isdecimal() and environ.get("OMP_NUM_THREADS") == cpus:
         environ["OMP_NUM_THREADS"] = str(threads_per_rank(int(cpus), job.resources.procs_per_node))

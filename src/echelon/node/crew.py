@@ -78,7 +78,7 @@ class Crew:
             env=self._environ,
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            cwd=self._job.cwd,
+            cwd=self._job.inner_cwd,
             start_new_session=True,  # who kills the agent's session leaves somebody to clean up
         )
         theirs.close()

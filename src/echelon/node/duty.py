@@ -13,7 +13,7 @@ from echelon.node import kinship
 from echelon.node.agent import Agent
 from echelon.node.carried import host_environ, wait_for_environment
 from echelon.node.channel import Channel, dial
-from echelon.node.environ import node_environ, shown
+from echelon.node.environ import decoded, node_environ, shown
 from echelon.node.hosts.orphans import requeue_without_supervisor
 from echelon.node.interfaces import address_of
 from echelon.node.messages import Trouble, to_wire
@@ -41,7 +41,7 @@ def main(
 
     post = Post(
         job=job, node=node, host=host, node_dir=NodeDir.create(run_dir.run_id), attempt=run_dir.attempt(attempt),
-        environ=node_environ(dict(os.environ), job), run_path=run_path, shown_run_path=run_path,
+        environ=node_environ(decoded(os.environ), job), run_path=run_path, shown_run_path=run_path,
         sinks=InRunDirectory(),
     )  # fmt: skip
     return serve(post, connect, environment_follows=environment_follows)
@@ -59,7 +59,7 @@ def serve(post: Post, connect: Callable[[], tuple[Channel, str]], *, environment
         channel.send(to_wire(post.hello(address)))
         if crew is None:
             carried, unheard = wait_for_environment(channel, post.job.policies.join_timeout.total_seconds())
-            post = replace(post, environ=node_environ(host_environ(carried, os.environ, post.job), post.job))
+            post = replace(post, environ=node_environ(host_environ(carried, decoded(os.environ), post.job), post.job))
             crew = post.crew()
         agent = Agent(post=post, crew=crew, channel=channel, address=address)
         try:

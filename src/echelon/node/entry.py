@@ -21,7 +21,7 @@ def main() -> None:
 
             sys.exit(
                 duty.main(
-                    run_path=Path(run), attempt=int(attempt), node=int(node), host=host, source=source,
+                    run_path=Path(run), attempt=int(attempt), node=int(node), host=host, source=source.strip("-"),
                     supervisor=(dial_address, int(dial_port)), environment_follows=bool(environment),
                 )
             )  # fmt: skip

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import sys
+from collections.abc import Mapping
 
+from echelon.environments.host_variables import ENCODED
 from echelon.job import Job, masked
 from echelon.plan import threads_per_rank
 
@@ -27,6 +30,13 @@ def node_environ(environ: dict[str, str], job: Job) -> dict[str, str]:
     if job.resources.gpus_per_node == 0:
         fixed["CUDA_VISIBLE_DEVICES"] = ""
     return {**ours, **environ, **job.env, **fixed}
+
+
+def decoded(environ: Mapping[str, str]) -> dict[str, str]:
+    """With the variables that enroot could not have passed as they are, and that node.sh has encoded for it."""
+    pairs = base64.b64decode(environ.get(ENCODED, "")).split(b"\0")
+    found = dict(os.fsdecode(pair).partition("=")[::2] for pair in pairs if pair)
+    return {**{name: value for name, value in environ.items() if name != ENCODED}, **found}
 
 
 def shown(environ: dict[str, str]) -> bytes:

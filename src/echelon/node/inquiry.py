@@ -6,10 +6,12 @@ import socket
 import time
 from collections.abc import Mapping
 
+from echelon.errors import EnvironmentProblem
 from echelon.exit_codes import REQUEUE
 from echelon.node.agents import Agents
 from echelon.node.clock import Clock
 from echelon.node.hosts import Unreachable
+from echelon.node.messages import Trouble
 from echelon.node.situation import AgentLost, Ending, Event, Hopeless, Loss, NoticeDue, Outcome, WarningCame
 
 ASK_AHEAD_SECONDS = 30.0  # as long as an answer may take
@@ -41,6 +43,7 @@ class Inquiry:
         """What has come to light since the last look: answers, agents that died, hosts that are lost for certain."""
         events = self._answers(names)
         self._ask_whether_the_end_still_stands()
+        events += [Hopeless(trouble_outcome(names[node], trouble)) for node, trouble in self._agents.refused()]
         settled = {event.node for event in events if isinstance(event, AgentLost)}
         for node, loss in self._agents.silent(self._heartbeat):
             if node in settled:
@@ -88,6 +91,16 @@ class Inquiry:
         if not lost or self._agents.hears_another_host(self._doubted):
             return lost
         return [Hopeless(_cut_off([names[node] for node in sorted(self._doubted)], problem)), *lost]
+
+
+def trouble_outcome(host: str, trouble: Trouble) -> Outcome:
+    """No restart will mend it."""
+    return Outcome(
+        ending=Ending.FAILED,
+        exit_code=EnvironmentProblem.exit_code,
+        reason=f"{trouble.what} (on {host}): {trouble.why}",
+        hint=trouble.hint,
+    )
 
 
 def _cut_off(lost: list[str], problem: str) -> Outcome:

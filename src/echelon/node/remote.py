@@ -15,9 +15,10 @@ from typing import Any
 from echelon.codec import decode
 from echelon.errors import EchelonError
 from echelon.job import Job, ScriptKind
+from echelon.node.carried import blended
 from echelon.node.channel import Channel, ChannelClosed
 from echelon.node.duty import serve
-from echelon.node.environ import node_environ
+from echelon.node.environ import decoded, node_environ
 from echelon.node.interfaces import own_address
 from echelon.node.messages import Hello, Trouble, to_wire
 from echelon.node.node_dir import NodeDir
@@ -72,7 +73,7 @@ def _post(brief: Brief, folder: Path, channel: Channel) -> Post:
         host=brief.host,
         node_dir=NodeDir.claimed(folder),
         attempt=(real if brief.shared else own).attempt(brief.attempt),
-        environ=node_environ({**os.environ, **brief.environ}, job),
+        environ=node_environ(blended(brief.environ, decoded(os.environ), job), job),
         run_path=own.path,
         shown_run_path=real.path,
         sinks=InRunDirectory() if brief.shared else OverChannel(channel),

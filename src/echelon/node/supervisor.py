@@ -8,14 +8,13 @@ import signal
 import time
 from dataclasses import replace
 
-from echelon.errors import EnvironmentProblem
 from echelon.events import Kind
 from echelon.job import Job
 from echelon.node.agents import Agents
 from echelon.node.clock import Clock
 from echelon.node.deadlines import phase_limit
 from echelon.node.decide import decide, opening
-from echelon.node.inquiry import Inquiry
+from echelon.node.inquiry import Inquiry, trouble_outcome
 from echelon.node.messages import (
     Bind,
     Bound,
@@ -48,7 +47,6 @@ from echelon.node.situation import (
     CancelAsked,
     DumpStacks,
     EndAgent,
-    Ending,
     Event,
     Finish,
     GiveNotice,
@@ -169,7 +167,7 @@ class Supervisor:
             case Pulse():
                 self._hear_pulse(message)
             case Trouble():
-                self._handle(Hopeless(_trouble_outcome(self._host(node), message)))
+                self._handle(Hopeless(trouble_outcome(self._host(node), message)))
             case Warned():
                 self._handle(self._inquiry.warned(node))
             case Remark():
@@ -287,12 +285,3 @@ class Supervisor:
         for node in self._agents.everyone():
             self._agents.tell(node, Leave())
         self._agents.flush()
-
-
-def _trouble_outcome(host: str, trouble: Trouble) -> Outcome:
-    return Outcome(
-        ending=Ending.FAILED,
-        exit_code=EnvironmentProblem.exit_code,
-        reason=f"{trouble.what} (on {host}): {trouble.why}",
-        hint=trouble.hint,
-    )

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from echelon.environments import CONTAINERS
 from echelon.exit_codes import CANNOT_EXECUTE, NOT_FOUND
 from echelon.job import Job, Script, ScriptKind
 from echelon.node import kinship, processes
@@ -68,11 +69,17 @@ def _import_torch(job: Job) -> dict[str, str] | None:
             if absent
             else f"torch cannot be imported by {job.python}",
             "why": f"{type(error).__name__}: {error}",
-            "hint": "--python PATH names another one; --cold starts ranks that need no torch",
+            "hint": _where_torch_is(job),
         }
     gc.collect()
     gc.freeze()  # the forked ranks share these pages as long as nobody writes to them
     return None
+
+
+def _where_torch_is(job: Job) -> str:
+    if job.environment in CONTAINERS:
+        return "an --image with torch in it, or --python PATH for another Python of this one; --cold needs no torch"
+    return "--python PATH names another one; --cold starts ranks that need no torch"
 
 
 def _what_the_script_will_want(script: Script) -> tuple[str, ...]:
@@ -225,7 +232,7 @@ def _run(job: Job, order: dict[str, Any], node_dir: NodeDir) -> None:
         signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
     os.environ.update(order["env"])
     os.umask(order["umask"])
-    os.chdir(job.cwd)
+    os.chdir(job.inner_cwd)
     if job.warm:
         _reseed()
         run_as_main(job.script, node_dir.error(order["rank"]), node_dir.stacks(order["rank"]))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from echelon import hostfile
+from echelon.environments.choice import environment_of
 from echelon.errors import ConfigError
 from echelon.job import Job
 from echelon.run_dir import RunDir
@@ -46,7 +47,9 @@ def fit(wishes: Wishes, environ: Mapping[str, str]) -> Fit:  # noqa: ARG001  eve
         )
     asked = wishes.asked("gpus_per_node") or wishes.asked("procs_per_node")
     _check_room(listed, asked, wishes)
-    found = {"nodes": Found(value=nodes, origin=listed.origin), "python": REMOTE_PYTHON}
+    found = {"nodes": Found(value=nodes, origin=listed.origin)}
+    if environment_of(wishes) in ("bare", "modules", "setup"):
+        found["python"] = REMOTE_PYTHON
     if listed.fewest and not asked:
         key = "procs_per_node" if wishes.get("cpu") else "gpus_per_node"
         found[key] = Found(value=listed.fewest, origin=listed.origin)

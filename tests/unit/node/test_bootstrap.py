@@ -59,7 +59,7 @@ def test_what_was_sent_is_run_from_a_folder_of_its_own(start, tmp_path):
         b"text = f'{sys.argv[1:3]} {os.stat(sys.argv[2]).st_mode:o} {os.read(read, 99)} {sys.stdin.read()!r}'\n"
         b"os.write(write, text.encode())"
     )
-    done = start(ASKED, {"files": ["echelon.pyz"], "shared": False}, program, b"the brief")
+    done = start(ASKED, {"files": ["echelon.pyz"], "shared": False, "inside": ""}, program, b"the brief")
     (folder,) = tmp_path.iterdir()
     said = done.stdout.partition(b"}")[2].decode()
     assert said == f"['remote', '{folder}'] 40700 {frame(b'the brief')} ''"
@@ -70,7 +70,7 @@ def test_what_was_sent_is_run_from_a_folder_of_its_own(start, tmp_path):
 @pytest.mark.parametrize("cut", [0, 3, 4, 10])
 def test_half_a_file_is_no_file(start, tmp_path, cut):
     """The connection ends while the node side is under way."""
-    wanted = {"files": ["echelon.pyz"], "shared": False}
+    wanted = {"files": ["echelon.pyz"], "shared": False, "inside": ""}
     done = start(ASKED, wanted, rest=frame(b"print('never')")[:cut])
     assert b"never" not in done.stdout
     assert list(tmp_path.iterdir()) == []
@@ -88,3 +88,24 @@ def test_a_folder_is_shared_only_if_it_has_this_very_token(tmp_path):
     token.write_bytes(b"x")
     assert is_shared(str(token), hashlib.sha256(b"x").hexdigest())
     assert not is_shared(str(token), hashlib.sha256(b"y").hexdigest())
+
+
+NODE_SH = b"""echo "$ECHELON_FOLDER" "$@" >&2; words=$1; shift; [ "$(cat <&"$6")" = "the brief" ] && echo heard >&"$7"; exit 78\n"""
+
+
+def test_the_agent_is_taken_into_the_environment_by_node_sh_and_leaves_nothing(start, tmp_path):
+    wanted = {"files": ["echelon.pyz", "node.sh"], "shared": False, "inside": "python9"}
+    done = start(ASKED, wanted, b"", NODE_SH, rest=b"the brief")
+    assert done.returncode == 78
+    assert done.stdout.endswith(b"heard\n")
+    folder, words, python, dash, program, remote, again, *ends = done.stderr.split()
+    assert (words.decode(), python, dash, remote, again) == (
+        f"{folder.decode()}/words",
+        b"python9",
+        b"-I",
+        b"remote",
+        folder,
+    )
+    assert program.endswith(b"/echelon.pyz")
+    assert len(ends) == 2
+    assert list(tmp_path.iterdir()) == []

@@ -32,7 +32,10 @@ class Scheduler:
 
 def inquiry(scheduler, *, silent=(), heard_elsewhere=False, clock=None):
     agents = SimpleNamespace(
-        hosts=scheduler, silent=lambda _seconds: list(silent), hears_another_host=lambda _doubted: heard_elsewhere
+        hosts=scheduler,
+        refused=list,
+        silent=lambda _seconds: list(silent),
+        hears_another_host=lambda _doubted: heard_elsewhere,
     )
     return Inquiry(agents, clock or Clock(end_at=None, lead=60.0), heartbeat=15.0)
 
@@ -113,7 +116,7 @@ def test_after_a_warning_the_notice_comes_with_the_answer_whatever_it_is(answer)
 
 def test_the_end_that_the_scheduler_tells_is_the_clocks():
     scheduler = Scheduler(Standing(end_at=time.time() + 100))
-    agents = SimpleNamespace(hosts=scheduler, silent=lambda _seconds: [])
+    agents = SimpleNamespace(hosts=scheduler, refused=list, silent=lambda _seconds: [])
     clock = Clock(end_at=None)
     Inquiry(agents, clock, heartbeat=15.0).look(NAMES)
     assert clock.seconds_left(time.monotonic()) == pytest.approx(100, abs=2)

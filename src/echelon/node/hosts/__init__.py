@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from echelon.errors import EnvironmentProblem
 from echelon.job import Job
 from echelon.node.channel import Channel
 from echelon.node.situation import Loss
@@ -81,6 +82,9 @@ class Hosts(Protocol):
     def loss(self, process: subprocess.Popen[bytes]) -> Loss:
         """What the end of the process that held on to an agent says about its host."""
 
+    def words_of(self, process: subprocess.Popen[bytes]) -> str | None:
+        """What an agent that never came has said, where it could not write it into the run directory."""
+
     def end(self, process: subprocess.Popen[bytes], node_dir: Path | None) -> None:
         """For an agent whose channel is closed: what does not leave by itself is ended, with all it has."""
 
@@ -115,12 +119,18 @@ class Dialled:
     def loss(self, process: subprocess.Popen[bytes]) -> Loss:  # noqa: ARG002  all are asked alike
         return Loss.PROCESS
 
+    def words_of(self, process: subprocess.Popen[bytes]) -> str | None:  # noqa: ARG002  it could, and did
+        return None
+
 
 def hosts_of(job: Job, run_path: Path, environ: Mapping[str, str]) -> Hosts:
     """Raises EchelonError where the environment is not that of the job's scheduler."""
     name = job.scheduler
     if name == "allocation":
         name = "slurm" if environ.get("SLURM_JOB_ID") else "pbs"
+    if job.environment == "pyxis" and name != "slurm":
+        hint = "--env enroot starts the same images without it"
+        raise EnvironmentProblem("pyxis is a part of Slurm, and this is no Slurm job", hint=hint)
     module: Any = importlib.import_module(MEMBERS[name])
     hosts: Hosts = module.hosts(job, run_path, environ)
     return hosts

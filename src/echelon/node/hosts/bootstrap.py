@@ -10,6 +10,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import site
 import struct
 import sys
@@ -18,7 +19,7 @@ import time
 
 MARK = b"\0echelon speaks\0"
 """Before the first message: whatever the host's shell prints before it is none of ours."""
-NODE_SIDE = "echelon.pyz"
+NODE_SIDE, NODE_SCRIPT = "echelon.pyz", "node.sh"
 LENGTH = struct.Struct(">I")
 
 
@@ -35,9 +36,27 @@ def main() -> None:
             keep(os.path.join(folder, asked["run_id"], name), patience)  # noqa: PTH118
         where = asked["run"] if wanted["shared"] else os.path.join(folder, asked["run_id"])  # noqa: PTH118
         node_side = os.path.join(where, NODE_SIDE)  # noqa: PTH118
-        os.execv(sys.executable, [sys.executable, "-I", node_side, "remote", folder, *set_aside()])
+        agent = ["-I", node_side, "remote", folder, *set_aside()]
+        if wanted["inside"]:
+            enter(os.path.join(where, NODE_SCRIPT), [wanted["inside"], *agent], folder)  # noqa: PTH118
+        os.execv(sys.executable, [sys.executable, *agent])
     finally:  # not reached where all goes well
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def enter(script: str, argv: list, folder: str) -> None:  # type: ignore[type-arg]
+    """Runs the agent in the job's environment. In a container it could not remove its own folder, so that is for us."""
+    os.environ["ECHELON_FOLDER"] = folder
+    words = os.path.join(folder, "words")  # noqa: PTH118
+    pid = os.fork()
+    if pid == 0:
+        os.execv("/bin/bash", ["/bin/bash", script, words, *argv])
+    for end in argv[-2:]:
+        os.close(int(end))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    status = os.waitpid(pid, 0)[1]
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))
 
 
 def set_aside() -> list:  # type: ignore[type-arg]

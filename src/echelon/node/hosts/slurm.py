@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from echelon.environments import pyxis
 from echelon.errors import EnvironmentProblem
 from echelon.job import Job
 from echelon.node.hosts import Host, Hosts, Question
@@ -54,7 +55,7 @@ def cpus_of(environ: Mapping[str, str], node: int, asked: int | None) -> int | N
     return counts[node] if node < len(counts) else None
 
 
-def srun_argv(job: Job, host: str, cpus: int | None, argv: Sequence[str]) -> list[str]:
+def srun_argv(job: Job, host: str, cpus: int | None, argv: Sequence[str], container: Sequence[str] = ()) -> list[str]:
     """One task on one host that shares whatever the job has there. Pure."""
     options = [
         *("--overlap", "--kill-on-bad-exit=0", "--no-kill", "--wait=0", "--mpi=none", "--input=none", "--export=ALL"),
@@ -64,7 +65,14 @@ def srun_argv(job: Job, host: str, cpus: int | None, argv: Sequence[str]) -> lis
         options.append(f"--cpus-per-task={cpus}")
     if job.resources.gpus_per_node:
         options.append(f"--gpus-per-node={job.resources.gpus_per_node}")
-    return ["srun", *options, *argv]
+    return ["srun", *options, *container, *argv]
+
+
+def container_flags(job: Job, run_path: Path, environ: Mapping[str, str]) -> list[str]:
+    """Where srun itself makes the container. Secrets win over the image; what else was set is in run.json. Pure."""
+    if job.environment != "pyxis":
+        return []
+    return pyxis.srun_flags(job, run_path, [name for name in job.secret_env if name in environ])
 
 
 class SlurmHosts(BatchHosts):
@@ -82,6 +90,7 @@ class SlurmHosts(BatchHosts):
         self.requeues_here = job.scheduler == "allocation"
         self.reserve_seconds = reserve_of(job)
         self.all: Sequence[Host] = [Host(name=name) for name in names_of(job, environ)]
+        self._container = container_flags(job, run_dir.path, environ)
 
     def listen_address(self) -> str:
         ours = {self._environ.get("SLURMD_NODENAME"), socket.gethostname(), socket.gethostname().partition(".")[0]}
@@ -90,7 +99,7 @@ class SlurmHosts(BatchHosts):
     def start(self, node: int, argv: Sequence[str]) -> subprocess.Popen[bytes]:
         cpus = cpus_of(self._cpus, node, self._job.resources.cpus)
         return subprocess.Popen(
-            srun_argv(self._job, self.all[node].name, cpus, argv),
+            srun_argv(self._job, self.all[node].name, cpus, argv, self._container),
             stdin=subprocess.DEVNULL,
             env=self._environ,
             start_new_session=True,

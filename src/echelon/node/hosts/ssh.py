@@ -12,12 +12,13 @@ from typing import Any
 
 from echelon.codec import encode
 from echelon.errors import EnvironmentProblem
+from echelon.exit_codes import NOT_ENTERED
 from echelon.job import Job
 from echelon.node.channel import Channel, ChannelClosed, interests
 from echelon.node.hosts import Host, Hosts, Question
 from echelon.node.hosts.ssh_checks import clock_remark, problem_of_host, refusal, remark_of, remarks_of, script_of
 from echelon.node.hosts.ssh_connection import Connection
-from echelon.node.hosts.ssh_words import Problem, carried, is_host_lost, problem_of_ssh, ssh_argv
+from echelon.node.hosts.ssh_words import HOST_PYTHON, Problem, carried, is_host_lost, problem_of_ssh, ssh_argv
 from echelon.node.remote import Brief
 from echelon.node.situation import Loss
 from echelon.run_dir import RunDir
@@ -40,6 +41,7 @@ class SshHosts:
     def __init__(self, job: Job, run_dir: RunDir, environ: Mapping[str, str]) -> None:
         self._job = job
         self._run_dir = run_dir
+        self._python = HOST_PYTHON if job.is_enclosed else job.python
         self._attempt = run_dir.attempts()[-1].number
         self._environ = environ
         self._carried = carried(environ, job.secret_env)
@@ -65,7 +67,7 @@ class SshHosts:
             "pythonpath": {**self._carried, **job.env}.get("PYTHONPATH", ""),
             "patience": job.policies.join_timeout.total_seconds() + 30.0,
         }
-        argv = ssh_argv(host, job.python, job.policies.heartbeat.total_seconds())
+        argv = ssh_argv(host, self._python, job.policies.heartbeat.total_seconds())
         connection = Connection(argv, self._environ, asked, host)
         self._connections[connection.process.pid] = connection
         return connection
@@ -101,7 +103,7 @@ class SshHosts:
             connection.hear_report()
         except ChannelClosed:
             code = connection.exit_code()
-            return problem_of_ssh(connection.host, self._job.python, code, connection.words())
+            return problem_of_ssh(connection.host, self._python, code, connection.words())
         if connection.report is None:
             return None
         self._addresses[connection.host] = connection.report.address
@@ -144,10 +146,13 @@ class SshHosts:
         return connection.process
 
     def _begin(self, connection: Connection) -> None:
-        shared = connection.report is not None and connection.report.shared
-        code = [self._run_dir.code] if self._job.snapshot else []
-        files = [] if shared else [self._run_dir.node_side, *code]
-        connection.begin(files, self._brief(connection.host, shared=shared), shared=shared)
+        job = self._job
+        shared = connection.report is not None and connection.report.shared and job.environment != "container"
+        code = [self._run_dir.code] if job.snapshot else []
+        enter = [self._run_dir.node_script] if job.is_enclosed else []
+        files = [] if shared else [self._run_dir.node_side, *enter, *code]
+        wanted = {"files": [file.name for file in files], "shared": shared, "inside": job.python if enter else ""}
+        connection.begin(files, wanted, self._brief(connection.host, shared=shared))
 
     def _brief(self, host: str, *, shared: bool) -> dict[str, Any]:
         names = [other.name for other in self.all if other.name != host]
@@ -188,6 +193,11 @@ class SshHosts:
         connection = self._connections.get(process.pid)
         lost = connection is not None and is_host_lost(connection.exit_code(), connection.words())
         return Loss.HOST if lost else Loss.PROCESS
+
+    def words_of(self, process: subprocess.Popen[bytes]) -> str | None:
+        """All that the host has said: node.sh was the last to speak."""
+        connection = self._connections.get(process.pid)
+        return connection.words() if connection is not None and process.poll() == NOT_ENTERED else None
 
     def _let_go(self, connection: Connection) -> None:
         """The end of its input tells the other side to leave."""

@@ -22,11 +22,11 @@ def script_of(job: Job) -> str:
 
 
 def problem_of_host(host: str, job: Job, report: Report) -> Problem | None:
-    if report.version < OLDEST_PYTHON:
+    if report.version < OLDEST_PYTHON and not job.is_enclosed:
         version = ".".join(map(str, report.version))
         hint = "--python PATH names another one"
         return Problem(host=host, what=f"{report.python} is Python {version}, and 3.10 is needed", hint=hint)
-    if job.warm and not report.torch:
+    if job.warm and not report.torch and not job.is_enclosed:
         hint = "--python PATH names another one; --cold starts ranks that need no torch"
         return Problem(host=host, what=f"the Python there has no torch: {report.python}", hint=hint)
     if not report.script:

@@ -76,9 +76,9 @@ class Connection:
                 raise ChannelClosed(str(error)) from error
             self.heard_at = time.time()
 
-    def begin(self, files: Sequence[Path], brief: Mapping[str, Any], *, shared: bool) -> None:
-        """The files that the host lacks, then what its agent is to know."""
-        self._pieces = _pieces({"files": [file.name for file in files], "shared": shared}, files, brief)
+    def begin(self, files: Sequence[Path], wanted: Mapping[str, Any], brief: Mapping[str, Any]) -> None:
+        """What is to be done there, the files that the host lacks, then what its agent is to know."""
+        self._pieces = _pieces(wanted, files, brief)
 
     @property
     def begun(self) -> bool:

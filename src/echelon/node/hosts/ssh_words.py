@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from echelon.command import Command, typed
 
 CONNECT_SECONDS = 8
+HOST_PYTHON = "python3"
+"""What a host is asked with where the ranks' own Python is inside of an environment."""
 FAILED = 255  # ssh's own; every other code is the remote command's
 NOT_FOUND = (126, 127)
 MOST_LINES = 6

@@ -1,0 +1,84 @@
+"""What is known to be missing before anything is submitted."""
+
+from pathlib import Path
+
+import pytest
+
+from echelon.config.enclosure_checks import check_enclosure
+from echelon.errors import ConfigError, EnvironmentProblem
+from echelon.job import Enclosure, Job, Script, ScriptKind
+
+ORIGINS = {"image": "--image X", "mount": "echelon.toml:3", "venv": "ECHELON_VENV=x"}
+
+
+def job(environment, scheduler="slurm", cwd="/work", **enclosure):
+    script = Script(kind=ScriptKind.FILE, target="x.py")
+    return Job(
+        name="gpt", script=script, cwd=cwd, python="python3", scheduler=scheduler, environment=environment,
+        enclosure=Enclosure(**enclosure),
+    )  # fmt: skip
+
+
+def check(made, run_path=Path("/work/runs/gpt"), here=False):
+    return check_enclosure(made, ORIGINS, run_path, here=here)
+
+
+@pytest.mark.parametrize(
+    ("made", "what", "origin"),
+    [
+        (job("enroot", image="/tmp/nope.sqsh"), "no image at /tmp/nope.sqsh", "--image X"),
+        (job("apptainer", image="/tmp/nope"), "no image at /tmp/nope", "--image X"),
+        (
+            job("enroot", container_name="x", mounts=("/tmp/nope:/x",)),
+            "no folder to mount at /tmp/nope",
+            "echelon.toml:3",
+        ),
+        (job("venv", venv="/tmp/nope"), "no virtual environment at /tmp/nope/bin/python", "ECHELON_VENV=x"),
+    ],
+)
+def test_what_is_missing_is_refused_with_its_origin_and_a_way_out(made, what, origin):
+    with pytest.raises(EnvironmentProblem) as caught:
+        check(made)
+    assert (caught.value.what, caught.value.origin) == (what, origin)
+    assert caught.value.hint
+
+
+def test_a_disk_of_the_nodes_own_is_only_warned_of():
+    made = job("enroot", image="/nodes-own-disk/a.sqsh")
+    assert check(made) == ["no image at /nodes-own-disk/a.sqsh on this machine; the nodes must have one there"]
+    with pytest.raises(EnvironmentProblem):
+        check(made, here=True)
+
+
+def test_over_ssh_nothing_is_looked_for_here():
+    assert check(job("enroot", scheduler="ssh", image="/tmp/nope.sqsh"), here=True) == []
+
+
+@pytest.mark.parametrize("image", ["docker://pytorch/pytorch", "nvcr.io#nvidia/pytorch:24.01-py3", "ubuntu:22.04"])
+def test_an_address_is_not_looked_for(image):
+    assert check(job("pyxis", image=image)) == []
+
+
+def test_what_is_there_is_passed(tmp_path):
+    (tmp_path / "a.sqsh").write_bytes(b"hsqs and more")
+    assert check(job("enroot", image=str(tmp_path / "a.sqsh"), mounts=(f"{tmp_path}:/x:ro",)), here=True) == []
+
+
+def test_a_file_that_is_no_squashfs_is_no_image_of_enroots(tmp_path):
+    (tmp_path / "a.sqsh").write_bytes(b"PK\3\4")
+    with pytest.raises(EnvironmentProblem, match="is no image of enroot's"):
+        check(job("enroot", image=str(tmp_path / "a.sqsh")))
+
+
+@pytest.mark.parametrize("environment", ["enroot", "pyxis", "apptainer", "singularity"])
+@pytest.mark.parametrize("path", ["/my runs/gpt", "/a:b/gpt", "/a,b/gpt"])
+def test_a_path_that_no_runtime_can_mount_is_refused(environment, path):
+    with pytest.raises(ConfigError, match="cannot be mounted"):
+        check(job(environment, container_name="x"), Path(path))
+    with pytest.raises(ConfigError, match="cannot be mounted"):
+        check(job(environment, container_name="x", cwd=path))
+
+
+def test_other_environments_mount_nothing(tmp_path):
+    assert check(job("setup", cwd="/my folder"), Path("/my runs/gpt")) == []
+    assert check(job("container", cwd="/my folder", prefix=("bwrap",)), Path("/my runs/gpt")) == []

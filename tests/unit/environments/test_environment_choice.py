@@ -1,0 +1,115 @@
+"""Which environment is meant, and what is refused because two of them are."""
+
+import pytest
+
+from echelon.config.decode import Machine, Settings, job_of
+from echelon.config.layers import Setting, default_layer, flag_layer, merged
+from echelon.errors import ConfigError
+from echelon.job import Script, ScriptKind
+
+SCRIPT = Script(kind=ScriptKind.FILE, target="train.py")
+MACHINE = Machine(cwd="/work", python="/usr/bin/python3", host_python="/opt/python")
+
+
+def job(**flags):
+    return job_of(Settings(merged([default_layer(), flag_layer({"on": "local", **flags})])), SCRIPT, MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("flags", "name", "python"),
+    [
+        ({}, "bare", "/usr/bin/python3"),
+        ({"modules": ("cuda",)}, "modules", "/usr/bin/python3"),
+        ({"setup": ("true",)}, "setup", "/usr/bin/python3"),
+        ({"modules": ("cuda",), "setup": ("true",)}, "modules", "/usr/bin/python3"),
+        ({"venv": "env"}, "venv", "/work/env/bin/python"),
+        ({"venv": "/opt/env", "modules": ("cuda",)}, "venv", "/opt/env/bin/python"),
+        ({"conda": "ml"}, "conda", "python"),
+        ({"image": "a.sqsh"}, "enroot", "python3"),
+        ({"image": "/a.squashfs"}, "enroot", "python3"),
+        ({"image": "a.sif"}, "apptainer", "python3"),
+        ({"image": "docker://ubuntu"}, "apptainer", "python3"),
+        ({"image": "a.sif", "env": "singularity"}, "singularity", "python3"),
+        ({"image": "a.sqsh", "env": "pyxis", "on": "slurm"}, "pyxis", "python3"),
+        ({"image": "nvcr.io#nvidia/pytorch", "env": "pyxis", "on": "allocation"}, "pyxis", "python3"),
+        ({"container_exec": "bwrap"}, "container", "python3"),
+        ({"container_exec": "bwrap", "container_workdir": "/x"}, "container", "python3"),
+        ({"env": "enroot", "container_name": "mine"}, "enroot", "python3"),
+        ({"image": "a.sif", "python": "/opt/py/bin/python"}, "apptainer", "/opt/py/bin/python"),
+        ({"venv": "env", "env": "bare"}, "bare", "/usr/bin/python3"),
+        ({"image": "a.sif", "mount": ("/x:/x",), "env": "bare"}, "bare", "/usr/bin/python3"),
+    ],
+)
+def test_what_is_said_about_it_says_which_it_is(flags, name, python):
+    made = job(**flags)
+    assert (made.environment, made.python) == (name, python)
+    assert made.host_python == (MACHINE.host_python if made.is_enclosed else None)
+
+
+@pytest.mark.parametrize(
+    ("flags", "what", "origin"),
+    [
+        ({"venv": "a", "conda": "b"}, "not clear", "--venv a; --conda b"),
+        ({"venv": "a", "image": "b.sif"}, "not clear", "--venv a; --image b.sif"),
+        ({"image": "b.sif", "container_exec": "bwrap"}, "not clear", "--image b.sif; --container-exec bwrap"),
+        ({"env": "enroot", "venv": "a", "image": "b.sqsh"}, "not clear", "--env enroot; --venv a"),
+        ({"env": "container", "container_exec": "b", "image": "b.sif"}, "not clear", "--env container; --image b.sif"),
+        (
+            {"env": "enroot", "image": "docker://ubuntu"},
+            "enroot makes no container of docker://ubuntu",
+            "--image docker://ubuntu",
+        ),
+        ({"env": "venv"}, "nothing says which", "--env venv"),
+        ({"env": "enroot"}, "nothing says which", "--env enroot"),
+        ({"env": "modules"}, "nothing says which", "--env modules"),
+        ({"mount": ("/a:/b",)}, "mount means nothing here", "--mount"),
+        ({"venv": "a", "container_root": True}, "container_root means nothing here", "--container-root"),
+        ({"container_exec": "bwrap", "mount": ("/a:/b",)}, "mount means nothing here", "--mount"),
+        ({"image": "a.sqsh", "env": "pyxis"}, "pyxis is a part of Slurm", "--env pyxis; the scheduler: --on local"),
+        (
+            {"image": "a.sqsh", "env": "pyxis", "on": "slurm", "modules": ("x",)},
+            "modules cannot",
+            "--modules; --env pyxis",
+        ),
+        ({"image": "a.sif", "mount": ("/a:b",)}, "mount is '/a:b'", "--mount"),
+        ({"image": "a.sif", "mount": ("/a:/b:wild",)}, "mount is '/a:/b:wild'", "--mount"),
+        ({"image": "a.sif", "mount": ("/a b:/b",)}, "mount is '/a b:/b'", "--mount"),
+        ({"image": "a.sif", "mount": ("/a,c:/b",)}, "mount is '/a,c:/b'", "--mount"),
+        ({"image": "a.sif", "mount": (":/b",)}, "mount is ':/b'", "--mount"),
+        ({"image": "a.sqsh", "container_name": "a/b"}, "cannot be the name of a container", "--container-name a/b"),
+    ],
+)
+def test_contradictions_are_refused_with_their_origins(flags, what, origin):
+    with pytest.raises(ConfigError) as caught:
+        job(**flags)
+    assert what in caught.value.what
+    assert caught.value.origin == origin
+
+
+def test_paths_are_those_of_the_working_directory():
+    enclosure = job(image="images/a.sif", mount=("data:/data:ro", "/b/../c", "~/x:/x")).enclosure
+    assert enclosure.image == "/work/images/a.sif"
+    assert enclosure.mounts[:2] == ("/work/data:/data:ro", "/c:/b/../c")
+    assert enclosure.mounts[2].startswith("/")
+    assert job(conda="envs/ml").enclosure.conda == "/work/envs/ml"
+    assert job(image="docker://ubuntu").enclosure.image == "docker://ubuntu"
+
+
+def test_an_image_is_given_time_unless_somebody_says_how_much():
+    assert job(image="a.sqsh").policies.join_timeout.total_seconds() == 1200
+    assert job(image="a.sqsh", join_timeout="90s").policies.join_timeout.total_seconds() == 90
+    assert job(venv="a").policies.join_timeout.total_seconds() == 120
+
+
+def test_where_ranks_start():
+    assert job(image="a.sif").inner_cwd == "/work"
+    assert job(image="a.sif", container_workdir="/in").inner_cwd == "/in"
+
+
+def test_a_file_of_the_project_and_a_flag_can_contradict_each_other():
+    file = {"venv": Setting(key="venv", value=".venv", origin="echelon.toml:3 (venv = '.venv')")}
+    settings = Settings(merged([default_layer(), file, flag_layer({"on": "local", "image": "a.sif"})]))
+    with pytest.raises(ConfigError) as caught:
+        job_of(settings, SCRIPT, MACHINE)
+    assert "echelon.toml:3" in caught.value.origin
+    assert "--image a.sif" in caught.value.origin
