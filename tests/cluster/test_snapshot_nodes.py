@@ -1,6 +1,7 @@
 """A snapshot on real nodes: the code of the moment of the submit runs, also after a requeue, also where nothing is shared."""
 
 import os
+import sys
 
 from cluster import Cluster
 from folder import UID
@@ -61,11 +62,11 @@ def test_the_runs_of_an_array_share_one_snapshot(cluster, echelon):
 
 def test_hosts_that_share_nothing_are_sent_the_snapshot_and_not_the_working_tree(cluster, echelon):
     project(cluster, echelon)
-    (echelon.folder / "go").touch()
-    words = ["--on", "ssh", "--hosts", "h1,h2", "--cold", "--requeues", "1", "--python", echelon.argv()[0]]
-    run = echelon.submit(*words, "--snapshot", "--set", "ECHELON=x", "train.py")
-    echelon.script("model.py", "VERSION = 'new'\n")
-    wait_for(lambda: "waiting" in run.rank_log(0), "a rank")
+    echelon.script("train.py", "import model, sys; print(model.VERSION, flush=True); sys.exit(3)")
+    words = ["--on", "ssh", "--hosts", "h1", "--cold", "--python", sys.executable, "--snapshot"]
+    assert echelon("run", *words, "train.py").returncode == 3
+    edit(echelon)
+    run = echelon.only_run()
+    again = echelon("resume", run.id)
+    assert (again.returncode, run.rank_log(0, attempt=1)) == (3, "old\n"), again.stderr
     assert (run.path / "code.tar.gz").exists()
-    cluster.home_of("h1")
-    echelon("cancel", run.id)
