@@ -45,13 +45,21 @@ def _quoted(word: str) -> str:
     quoted = shlex.quote(word)
     if "\0" not in word:
         return quoted
-    return _VARIABLE.sub("'\"$\\1\"'", quoted).removesuffix("''")  # quoted around the variable
+    return _VARIABLE.sub("'\"$\\1\"'", quoted).removesuffix("''").removeprefix("''")  # quoted around the variable
 
 
 def _program(word: str) -> str:
     """Quoted so that no shell takes it for an assignment or a keyword: `A=b`, `if`."""
     quoted = _quoted(word)
     return f"'{word}'" if quoted == word and ("=" in word or word in KEYWORDS) else quoted
+
+
+def folded(groups: Sequence[Sequence[str]], ending: str = "") -> tuple[str, ...]:
+    """One command over several lines, a group of its words on each."""
+    lines = [" ".join(map(_quoted, group)) for group in groups if group]
+    lines[0] = " ".join((_program(groups[0][0]), *map(_quoted, groups[0][1:])))
+    first, *rest = (*(f"{line} \\" for line in lines[:-1]), f"{lines[-1]}{ending}")
+    return (first, *(f"  {line}" for line in rest))
 
 
 def quoted(word: str) -> str:

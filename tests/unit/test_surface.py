@@ -24,7 +24,7 @@ ALWAYS = {"--debug", "-h", "--help"}
 FLAGS = {
     "run": JOB_FLAGS,
     "submit": JOB_FLAGS,
-    "render": JOB_FLAGS | {"--explain", "--json"},
+    "render": JOB_FLAGS | {"--plain", "--explain", "--json"},
     "ls": ALWAYS | {"-n", "--last", "--json"},
     "status": ALWAYS | {"--json"},
     "logs": ALWAYS | {"-f", "--follow", "--rank", "--node", "--attempt", "--json"},
