@@ -16,7 +16,7 @@ second line'
 export NCCL_SOCKET_IFNAME=ib0
 export OMP_NUM_THREADS=8
 : "${HF_TOKEN:?is a secret, so it is not written here: qsub -v HF_TOKEN brings it (and qstat shows it)}"
-# The file has a line for each process: take each host once. Ranks meet at the first, where this script runs.
+# The file has a line for each process: each host once. Ranks meet at the first, where this script runs.
 mapfile -t hosts < <(awk '!seen[$0]++' "$PBS_NODEFILE")
 first=${hosts[0]} id=${PBS_JOBID%%[!0-9]*}
 MASTER_ADDR=$(ip -4 -o addr show dev ib0 | awk '{ split($4, part, "/"); print part[1]; exit }')

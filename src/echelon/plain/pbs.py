@@ -22,7 +22,7 @@ def lines(job: Job) -> Iterator[str]:
     yield f"{cd(job)} # PBS starts us at home"
     yield "export PATH=$PATH:${PBS_O_PATH-} # and with little in it: that of the shell where qsub was typed"
     yield from variables(job, "qsub -v {name} brings it (and qstat shows it)")
-    yield "# The file has a line for each process: take each host once. Ranks meet at the first, where this script runs."
+    yield "# The file has a line for each process: each host once. Ranks meet at the first, where this script runs."
     yield "mapfile -t hosts < <(awk '!seen[$0]++' \"$PBS_NODEFILE\")"
     yield "first=${hosts[0]} id=${PBS_JOBID%%[!0-9]*}"
     yield from head_lines(job, "id")
