@@ -17,8 +17,7 @@ export NCCL_SOCKET_IFNAME=ib0
 export OMP_NUM_THREADS=8
 : "${HF_TOKEN:?is a secret, so it is not written here: qsub -v HF_TOKEN brings it (and qstat shows it)}"
 # The file has a line for each process: each host once. Ranks meet at the first, where this script runs.
-mapfile -t hosts < <(awk '!seen[$0]++' "$PBS_NODEFILE")
-first=${hosts[0]} id=${PBS_JOBID%%[!0-9]*}
+mapfile -t hosts < <(awk '!seen[$0]++' "$PBS_NODEFILE") && first=${hosts[0]} id=${PBS_JOBID%%[!0-9]*}
 MASTER_ADDR=$(ip -4 -o addr show dev ib0 | awk '{ split($4, part, "/"); print part[1]; exit }')
 export MASTER_ADDR=${MASTER_ADDR:-$first} # by its name, where that is all there is
 export MASTER_PORT=$((31000 + id % 100)) # two jobs on one port would join each other

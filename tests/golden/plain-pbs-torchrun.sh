@@ -7,6 +7,8 @@
 #PBS -l walltime=02:00:00
 #PBS -r y
 #PBS -j oe
+#PBS -k oed
+#PBS -o /home/ada/gpt/
 #PBS -S /bin/bash
 cd /home/ada/gpt || exit # PBS starts us at home
 export PATH=$PATH:${PBS_O_PATH-} # and with little in it: that of the shell where qsub was typed
@@ -14,8 +16,7 @@ export NCCL_DEBUG=WARN
 export OMP_NUM_THREADS=8
 : "${HF_TOKEN:?is a secret, so it is not written here: qsub -v HF_TOKEN brings it (and qstat shows it)}"
 # The file has a line for each process: each host once. Ranks meet at the first, where this script runs.
-mapfile -t hosts < <(awk '!seen[$0]++' "$PBS_NODEFILE")
-first=${hosts[0]} id=${PBS_JOBID%%[!0-9]*}
+mapfile -t hosts < <(awk '!seen[$0]++' "$PBS_NODEFILE") && first=${hosts[0]} id=${PBS_JOBID%%[!0-9]*}
 MASTER_ADDR=$(getent ahostsv4 "$first" | awk '$1 !~ /^127\./ { print $1; exit }')
 export MASTER_ADDR=${MASTER_ADDR:-$first} # by its name, where that is all there is
 export MASTER_PORT=$((20000 + id % 10000)) # two jobs on one port would join each other

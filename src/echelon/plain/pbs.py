@@ -13,8 +13,6 @@ from echelon.plain.words import RANK, cd, ending, head_lines, heading, names, no
 from echelon.run_dir import RunDir
 from echelon.schedulers.pbs_script import directive, directives
 
-ONLY_OURS = frozenset({"k", "o", "S"})
-
 
 def lines(job: Job) -> Iterator[str]:
     yield from heading(job, f"Submit it: {_qsub(job)}")
@@ -23,8 +21,7 @@ def lines(job: Job) -> Iterator[str]:
     yield "export PATH=$PATH:${PBS_O_PATH-} # and with little in it: that of the shell where qsub was typed"
     yield from variables(job, "qsub -v {name} brings it (and qstat shows it)")
     yield "# The file has a line for each process: each host once. Ranks meet at the first, where this script runs."
-    yield "mapfile -t hosts < <(awk '!seen[$0]++' \"$PBS_NODEFILE\")"
-    yield "first=${hosts[0]} id=${PBS_JOBID%%[!0-9]*}"
+    yield "mapfile -t hosts < <(awk '!seen[$0]++' \"$PBS_NODEFILE\") && first=${hosts[0]} id=${PBS_JOBID%%[!0-9]*}"
     yield from head_lines(job, "id")
     yield 'export JOB_STATE=$PWD/.job-$id # ranks find "notice" in it when they should stop soon'
     yield from STATE_FOLDER
@@ -55,6 +52,6 @@ def _again(job: Job) -> str:
 def asked(job: Job) -> Iterator[tuple[str, str]]:
     alone = replace(job, resources=replace(job.resources, spare_nodes=0, min_nodes=None))
     for letter, value in directives(alone, RunDir(Path(job.cwd))):
-        if letter not in ONLY_OURS:
+        if letter != "S" and value != "/dev/null":  # where PBS could misread the path, its own choice has to do
             yield letter, value
     yield "S", "/bin/bash"
