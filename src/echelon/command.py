@@ -63,6 +63,14 @@ def _program(word: str) -> str:
     return f"'{word}'" if quoted == word and ("=" in word or word in KEYWORDS) else quoted
 
 
+def folded(groups: Sequence[Sequence[str]], ending: str = "") -> tuple[str, ...]:
+    """One command over several lines, a group of its words on each."""
+    lines = [" ".join(map(_quoted, group)) for group in groups if group]
+    lines[0] = " ".join((_program(groups[0][0]), *map(_quoted, groups[0][1:])))
+    first, *rest = (*(f"{line} \\" for line in lines[:-1]), f"{lines[-1]}{ending}")
+    return (first, *(f"  {line}" for line in rest))
+
+
 def quoted(word: str) -> str:
     """One word for a POSIX shell; qsub, too, takes what stands between quotes of either kind as it is."""
     return shlex.quote(word)

@@ -11,7 +11,9 @@ RANK_VARIABLES = frozenset(
         run_id="", attempt=0, generation=0, node_rank=0, nodes=1, procs_per_node=1, main_address="", main_port=0,
         store_is_up=False, max_restarts=0,
     ).variables(0)
-) | {"ECHELON_RUN_DIR", "ECHELON_NODE_DIR", "ECHELON_FOLDER", "TORCHELASTIC_ERROR_FILE"}  # fmt: skip
+) | {
+    *("ECHELON_RUN_DIR", "ECHELON_NODE_DIR", "ECHELON_FOLDER", "ECHELON_SUBMIT_DIR", "TORCHELASTIC_ERROR_FILE")
+}  # fmt: skip
 NODE_VARIABLES = frozenset(
     {"OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "CUDA_VISIBLE_DEVICES"}
     | {"PYTORCH_NVML_BASED_CUDA_CHECK"}

@@ -153,7 +153,13 @@ class Job:
     hosts: tuple[str, ...] = ()
     """By name, spares last, where no scheduler chooses them."""
     snapshot: bool = False
-    """The working directory is sent along as it was when the run was started."""
+    """The ranks run from a copy of the project, made when the run was started."""
+    snapshot_max: str = "50M"
+    """Larger files are not in it."""
+    project: str | None = None
+    """The folder that the snapshot is a copy of."""
+    code: str | None = None
+    """Where the ranks find it, in a job that is already theirs: then `cwd` is in it."""
 
     @property
     def warm(self) -> bool:

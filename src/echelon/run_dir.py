@@ -60,7 +60,17 @@ class RunDir:
 
     @property
     def code(self) -> Path:
-        """The snapshot of the working directory, where one was asked for."""
+        """The snapshot of the project, where one was asked for."""
+        return self.path / "code"
+
+    @property
+    def code_diff(self) -> Path:
+        """What was changed in it since the commit that run.json names."""
+        return self.path / "code.diff"
+
+    @property
+    def code_archive(self) -> Path:
+        """The snapshot as one file, where a host does not see this folder."""
         return self.path / "code.tar.gz"
 
     @property

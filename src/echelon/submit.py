@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,19 @@ from echelon.observe.find import remember
 from echelon.registry import member
 from echelon.run_dir import RunDir, cannot_write, new_run_id
 from echelon.schedulers import Scheduler
-from echelon.snapshot import pack
+from echelon.snapshot import link_all, project_of, take
 from echelon.version import __version__
 
 NO_ID = b" " * 127 + b"\n"
 
 
-def start(job: Job, origins: Mapping[str, str], secrets: Mapping[str, str], runs: Path) -> list[RunDir]:
+def start(
+    job: Job, origins: Mapping[str, str], secrets: Mapping[str, str], runs: Path,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[RunDir]:  # fmt: skip
     """A new run, or one for each index of an array. What was written before a failure is taken away again."""
+    if job.snapshot:
+        job = replace(job, project=str(project_of(Path(job.cwd))))
     base = runs / new_run_id(job.name)
     for warning in check_enclosure(job, origins, base, here=_scheduler(job).STARTS_HERE):
         print(f"echelon: warning: {warning}", file=sys.stderr)
@@ -38,7 +43,8 @@ def start(job: Job, origins: Mapping[str, str], secrets: Mapping[str, str], runs
     run_dirs = [run_dir for run_dir, _ in members]
     made: list[RunDir] = []
     try:
-        _fill(members, origins, made)
+        for remark in _fill(members, origins, made):
+            say(remark)
         _launch(job, _script_home(job, base), run_dirs, secrets)
     except BaseException:
         if not any(run_dir.read_native_id() for run_dir in run_dirs):
@@ -61,20 +67,32 @@ def _script_home(job: Job, base: Path) -> RunDir:
     return RunDir(base) if job.booking.array is None else any_element(base, _scheduler(job).ARRAY_INDEX)
 
 
-def _fill(members: Sequence[tuple[RunDir, Job]], origins: Mapping[str, str], made: list[RunDir]) -> None:
-    """Adds to `made` as it goes."""
+def _fill(members: Sequence[tuple[RunDir, Job]], origins: Mapping[str, str], made: list[RunDir]) -> Sequence[str]:
+    """What there is to say of it. Adds to `made` as it goes."""
     facts = _facts(origins)
+    remarks: Sequence[str] = ()
     first = members[0][0]
     for run_dir, job in members:
         run_dir.create()
         made.append(run_dir)
-        run_dir.write_description(job, {"run_id": run_dir.run_id, **facts})
         if run_dir is first:
             run_dir.write(run_dir.node_side, node_side())
             if job.snapshot:
-                run_dir.write(run_dir.code, pack(job, run_dir.path.parent))
+                taken = take(job, run_dir, run_dir.path.parent)
+                facts, remarks = {**facts, "snapshot": taken.facts}, taken.remarks
         else:
-            run_dir.node_side.hardlink_to(first.node_side)  # one file, however long the array
+            _share(first, run_dir)
+        run_dir.write_description(job, {"run_id": run_dir.run_id, **facts})
+    return remarks
+
+
+def _share(first: RunDir, run_dir: RunDir) -> None:
+    """What is the same for all of an array is there once, however long it is."""
+    run_dir.node_side.hardlink_to(first.node_side)
+    if first.code.exists():
+        link_all(first.code, run_dir.code)
+    if first.code_diff.exists():
+        run_dir.code_diff.hardlink_to(first.code_diff)
 
 
 def resume(run_dir: RunDir, environ: Mapping[str, str]) -> None:

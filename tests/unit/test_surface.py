@@ -16,7 +16,7 @@ JOB_FLAGS = {
     "--launcher", "--env", "--python", "--ports", "--interface", "--cpu", "--cold", "--set", "--cpus", "--mem",
     "--gpu-type", "-p", "--partition", "-A", "--account", "--qos", "--constraint", "--reservation", "--nodelist",
     "--exclude", "--array", "--dependency", "--mail", "--mail-type", "--comment", "--licenses", "--gres", "--slurm",
-    "--pbs", "--pbs-dialect", "--site", "--hosts", "--hostfile", "--snapshot",
+    "--pbs", "--pbs-dialect", "--site", "--hosts", "--hostfile", "--snapshot", "--snapshot-max",
     "--rdzv", "--modules", "--setup", "--venv", "--conda", "--image", "--mount", "--container-workdir", "--container-name", "--container-writable", "--container-root", "--container-exec", "--launcher-option",
     "--debug", "-h", "--help",
 }  # fmt: skip
@@ -24,7 +24,7 @@ ALWAYS = {"--debug", "-h", "--help"}
 FLAGS = {
     "run": JOB_FLAGS,
     "submit": JOB_FLAGS,
-    "render": JOB_FLAGS | {"--explain", "--json"},
+    "render": JOB_FLAGS | {"--plain", "--explain", "--json"},
     "ls": ALWAYS | {"-n", "--last", "--json"},
     "status": ALWAYS | {"--json"},
     "logs": ALWAYS | {"-f", "--follow", "--rank", "--node", "--attempt", "--json"},
@@ -40,7 +40,7 @@ KEYS = [
     "requeues", "restarts", "hang_timeout", "grace", "heartbeat", "join_timeout", "name", "on", "launcher", "rdzv",
     "env", "modules", "setup", "venv", "conda", "image", "mount", "container_workdir", "container_name",
     "container_writable", "container_root", "container_exec",
-    "hosts", "hostfile", "snapshot",
+    "hosts", "hostfile", "snapshot", "snapshot_max",
     "python", "ports", "interface", "cpu", "cold", "partition", "account", "qos", "constraint", "reservation",
     "nodelist", "exclude", "array", "dependency", "mail", "mail_type", "comment", "licenses", "gres",
     "pbs_dialect", "site", "set", "launcher_option", "slurm", "pbs", "queues",
@@ -54,10 +54,10 @@ VARIABLES = {
     "ECHELON_RESERVATION", "ECHELON_NODELIST", "ECHELON_EXCLUDE", "ECHELON_ARRAY", "ECHELON_DEPENDENCY", "ECHELON_MAIL",
     "ECHELON_MAIL_TYPE", "ECHELON_COMMENT", "ECHELON_LICENSES", "ECHELON_GRES", "ECHELON_SLURM",
     "ECHELON_PBS", "ECHELON_PBS_DIALECT", "ECHELON_SITE", "ECHELON_QUEUES", "ECHELON_SEAL",
-    "ECHELON_HOSTS", "ECHELON_HOSTFILE", "ECHELON_SNAPSHOT",
+    "ECHELON_HOSTS", "ECHELON_HOSTFILE", "ECHELON_SNAPSHOT", "ECHELON_SNAPSHOT_MAX",
     "ECHELON_RDZV", "ECHELON_MODULES", "ECHELON_SETUP", "ECHELON_VENV", "ECHELON_CONDA", "ECHELON_IMAGE", "ECHELON_MOUNT", "ECHELON_CONTAINER_WORKDIR", "ECHELON_CONTAINER_NAME", "ECHELON_CONTAINER_WRITABLE", "ECHELON_CONTAINER_ROOT", "ECHELON_CONTAINER_EXEC", "ECHELON_LAUNCHER_OPTION",
     "ECHELON_RUNS", "ECHELON_DEBUG", "ECHELON_RUN_ID", "ECHELON_RUN_DIR", "ECHELON_NODE_DIR", "ECHELON_FOLDER", "ECHELON_ENCODED", "ECHELON_ATTEMPT",
-    "ECHELON_GENERATION",
+    "ECHELON_GENERATION", "ECHELON_SUBMIT_DIR",
 }  # fmt: skip
 EVENT_KINDS = {
     "submitted", "started", "rank_ready", "progress", "checkpoint", "notice", "fault", "generation", "requeued",

@@ -9,7 +9,7 @@ import click
 
 from echelon.arrays import any_element
 from echelon.cli.options import Request, ScriptCommand, debug_option, job_options, request_of
-from echelon.cli.output import print_json, print_table
+from echelon.cli.output import print_json, print_table, say
 from echelon.codec import encode
 from echelon.environments import node_script
 from echelon.job import Job
@@ -22,18 +22,30 @@ HEADING = "# ---- {file}, beside it: what every node does first ----\n"
 
 @click.command(cls=ScriptCommand, help="Print the exact job script; start nothing.")
 @job_options
+@click.option("--plain", is_flag=True, help="A script of bash that needs no echelon on the nodes, to learn from.")
 @click.option("--explain", is_flag=True, help="Show every setting and where it came from instead.")
 @click.option("--json", "as_json", is_flag=True, help="The job as JSON instead.")
 @debug_option
 @click.pass_context
-def command(ctx: click.Context, /, explain: bool, as_json: bool, **flags: Any) -> None:
+def command(ctx: click.Context, /, plain: bool, explain: bool, as_json: bool, **flags: Any) -> None:
     request = request_of(ctx, flags)
     if as_json:
         print_json({"job": encode(request.job), "origins": request.origins()})
     elif explain:
         print_table(("setting", "value", "from"), request.explained())
+    elif plain:
+        click.echo(_plain(request.job), nl=False)
     else:
         click.echo(_rendered(request), nl=False)
+
+
+def _plain(job: Job) -> str:
+    from echelon.plain import remarks, render
+
+    script = render(job)
+    for remark in remarks(job):
+        say(remark)
+    return script
 
 
 def _rendered(request: Request) -> str:

@@ -21,7 +21,7 @@ from echelon.submit import start
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> int:
     request = request_of(ctx, flags)
-    run_dirs = start(request.job, request.origins(), request.secrets, runs_folder(os.environ))
+    run_dirs = start(request.job, request.origins(), request.secrets, runs_folder(os.environ), say)
     name = run_dirs[0].run_id if request.job.booking.array is None else array_of(run_dirs[0])
     say(f"{name}: {request.summary(run_dirs)}")
     return follow_to_the_end(run_dirs, attempt=0)

@@ -19,7 +19,7 @@ from echelon.submit import start
 @click.pass_context
 def command(ctx: click.Context, /, **flags: Any) -> None:
     request = request_of(ctx, flags, inside=False)
-    run_dirs = start(request.job, request.origins(), request.secrets, runs_folder(os.environ))
+    run_dirs = start(request.job, request.origins(), request.secrets, runs_folder(os.environ), say)
     for run_dir in run_dirs:
         click.echo(run_dir.run_id)
     say(f"{request.summary(run_dirs)}; echelon logs -f {run_dirs[0].run_id} follows {_which(run_dirs)}")

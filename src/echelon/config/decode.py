@@ -99,7 +99,8 @@ def job_of(settings: Settings, script: Script, machine: Machine) -> Job:
         ports=settings.get("ports"),
         interface=settings.get("interface") if settings.is_of_use("interface") else None,
         hosts=machine.hosts,
-        snapshot=settings.is_of_use("snapshot") and settings.get("snapshot"),
+        snapshot=settings.get("snapshot"),
+        snapshot_max=settings.get("snapshot_max"),
     )
     return replace(job, host_python=machine.host_python) if job.is_enclosed else job
 

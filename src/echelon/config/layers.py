@@ -24,7 +24,10 @@ CHOICE = ""
 # Variables of ours that are no settings: where runs live, and what ranks are told.
 OUR_OWN = frozenset(
     f"ECHELON_{name}"
-    for name in ("RUNS", "SEAL", "DEBUG", "RUN_ID", "RUN_DIR", "NODE_DIR", "FOLDER", "ENCODED", "ATTEMPT", "GENERATION")
+    for name in (
+        *("RUNS", "SEAL", "DEBUG", "RUN_ID", "RUN_DIR", "NODE_DIR", "FOLDER", "ENCODED", "ATTEMPT", "GENERATION"),
+        "SUBMIT_DIR",
+    )
 )
 
 

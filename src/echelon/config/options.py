@@ -151,8 +151,14 @@ OPTIONS = (
     ),
     Option(key="hostfile", type=Type.TEXT, only=SSH, metavar="FILE", help="Hosts, one a line: gpu1 slots=4."),
     Option(
-        key="snapshot", type=Type.SWITCH, default=False, only=SSH,
-        help="Send the working directory along, as it is now; secrets (.env) stay here.",
+        key="snapshot", type=Type.SWITCH, default=False,
+        help="Run a copy of the project as it is now: what git tracks, and what is new and not ignored; no secrets "
+        "(.env, keys). Ranks start in the copy, so relative paths lead there: ECHELON_SUBMIT_DIR is the folder you are "
+        "in.",
+    ),
+    Option(
+        key="snapshot_max", type=Type.MEMORY, default="50M", metavar="SIZE",
+        help="Files larger than this are not in the snapshot; all of it may have ten times as much.",
     ),
     Option(
         key="python", type=Type.TEXT,

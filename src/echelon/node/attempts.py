@@ -20,6 +20,7 @@ from echelon.job import Job
 from echelon.node import kinship, lease, ports
 from echelon.node.agents import Agents
 from echelon.node.hosts import Hosts, Standing, Unreachable, hosts_of
+from echelon.node.project import check_code
 from echelon.node.record import Record
 from echelon.node.situation import Ending, Outcome, Rules
 from echelon.node.supervisor import Supervisor
@@ -79,6 +80,7 @@ def _one_attempt(run_dir: RunDir, attempt: int, requeued: int, wake: int) -> tup
     hosts = None
     try:
         job = run_dir.read_job()
+        check_code(job, run_dir)
         hosts = hosts_of(job, run_dir.path, os.environ)
         outcome = _supervise(job, run_dir, hosts, attempt, requeued, wake, record)
     except EchelonError as error:

@@ -19,6 +19,7 @@ from echelon.node.interfaces import address_of
 from echelon.node.messages import Trouble, to_wire
 from echelon.node.node_dir import NodeDir
 from echelon.node.post import Post
+from echelon.node.project import job_here
 from echelon.node.sinks import InRunDirectory
 from echelon.node.stopping import STARTER_SECONDS
 from echelon.run_dir import RunDir
@@ -30,7 +31,7 @@ def main(
 ) -> int:  # fmt: skip
     """An agent that sees the run directory and dials the supervisor."""
     run_dir = RunDir(run_path)
-    job = run_dir.read_job()
+    job = job_here(run_dir)
 
     def connect() -> tuple[Channel, str]:
         channel = dial(

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from echelon.environments.host_variables import ENCODED
 from echelon.job import Job, masked
+from echelon.node.project import python_path, submit_dir
 from echelon.plan import threads_per_rank
 
 
@@ -24,7 +25,8 @@ def node_environ(environ: dict[str, str], job: Job) -> dict[str, str]:
     if job.scheduler == "local":  # rehearsed nodes live on the loopback device, whatever the host is called
         ours |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
     fixed = {
-        "PYTHONPATH": os.pathsep.join(filter(None, (environ.get("PYTHONPATH"), sys.argv[0]))),
+        "PYTHONPATH": os.pathsep.join((*python_path({**environ, **job.env}, job), sys.argv[0])),
+        "ECHELON_SUBMIT_DIR": submit_dir(job),
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # asking for GPUs must not poison the forked ranks
     }
     if job.resources.gpus_per_node == 0:

@@ -14,15 +14,17 @@ from typing import Any
 
 from echelon.codec import decode
 from echelon.errors import EchelonError
-from echelon.job import Job, ScriptKind
+from echelon.job import Job
 from echelon.node.carried import blended
 from echelon.node.channel import Channel, ChannelClosed
+from echelon.node.code_archive import unpack
 from echelon.node.duty import serve
 from echelon.node.environ import decoded, node_environ
 from echelon.node.interfaces import own_address
 from echelon.node.messages import Hello, Trouble, to_wire
 from echelon.node.node_dir import NodeDir
 from echelon.node.post import Post
+from echelon.node.project import moved
 from echelon.node.sinks import InRunDirectory, OverChannel
 from echelon.run_dir import RunDir
 
@@ -65,7 +67,7 @@ def main(folder: Path, read_fd: int, write_fd: int) -> int:
 
 def _post(brief: Brief, folder: Path, channel: Channel) -> Post:
     real, own = RunDir(Path(brief.run_path)), RunDir(folder / Path(brief.run_path).name)
-    job = localized(brief.job, _unpacked(brief, own))
+    job = localized(brief.job, _code(brief, own))
     own.write_description(job, {})
     return Post(
         job=job,
@@ -102,27 +104,18 @@ def _first_message(channel: Channel) -> dict[str, Any]:
     sys.exit(0)  # whoever started us is gone
 
 
-def _unpacked(brief: Brief, run_dir: RunDir) -> Path | None:
+def _code(brief: Brief, own: RunDir) -> Path | None:
     """The folder with the snapshot in it, if there is one."""
-    if not brief.job.snapshot:
+    if brief.job.project is None:
         return None
-    source = RunDir(Path(brief.run_path)).code if brief.shared else run_dir.code
-    target = run_dir.path / "code"
-    with tarfile.open(source) as archive:
-        if hasattr(tarfile, "tar_filter"):
-            archive.extractall(target, filter="tar")
-        else:
-            archive.extractall(target)  # noqa: S202  our own archive, made by snapshot.py
-    if not brief.shared:
-        source.unlink()
-    return target
+    if brief.shared:
+        return RunDir(Path(brief.run_path)).code
+    unpack(own.code_archive, own.code)
+    return own.code
 
 
 def localized(job: Job, code: Path | None) -> Job:
     """The job as this host can run it: in the snapshot, in the same folder as there, or in the home folder."""
-    if code is None:
-        return job if os.access(job.cwd, os.X_OK) else replace(job, cwd=str(Path.home()))
-    target = Path(job.script.target)
-    if job.script.kind is ScriptKind.FILE and target.is_absolute():
-        target = target.relative_to(job.cwd)
-    return replace(job, cwd=str(code), script=replace(job.script, target=str(target)))
+    if code is not None:
+        return moved(job, code)
+    return job if os.access(job.cwd, os.X_OK) else replace(job, cwd=str(Path.home()))

@@ -27,6 +27,7 @@ from echelon.node import kinship, processes
 from echelon.node.as_main import run_as_main
 from echelon.node.node_dir import NodeDir
 from echelon.node.orders import receive_order, send_order
+from echelon.node.project import job_here
 from echelon.node.wake import wake_on
 from echelon.run_dir import RunDir
 
@@ -43,7 +44,7 @@ def main(link_fd: int, parent: int, run_path: Path, node_path: Path) -> None:
     kinship.die_with_parent(parent)
     for signum in FOR_THE_AGENT:
         signal.signal(signum, signal.SIG_IGN)
-    job = RunDir(run_path).read_job()
+    job = job_here(RunDir(run_path))
     link = socket.socket(fileno=link_fd)
     node_dir = NodeDir(node_path)
     if job.warm:

@@ -26,6 +26,7 @@ class Moms:
 
     def variables(self, job: Job) -> dict[str, str]:
         mine = {"PBS_JOBID": job.id, "PBS_JOBNAME": job.request.options.get("N", "STDIN"), "PBS_JOBCOOKIE": "0123"}
+        mine["PBS_O_PATH"] = job.environ.get("PATH", "")
         return {"HOME": str(self.cluster.home), "USER": USER, "LOGNAME": USER, "SHELL": "/bin/bash", "PATH": TASK_PATH,
                 **mine, **job.request.variables}  # fmt: skip
 

@@ -6,7 +6,7 @@ import hashlib
 import select
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,14 @@ from echelon.errors import EnvironmentProblem
 from echelon.exit_codes import NOT_ENTERED
 from echelon.job import Job
 from echelon.node.channel import Channel, ChannelClosed, interests
+from echelon.node.code_archive import pack
 from echelon.node.hosts import Host, Hosts, Question
 from echelon.node.hosts.ssh_checks import clock_remark, problem_of_host, refusal, remark_of, remarks_of, script_of
-from echelon.node.hosts.ssh_connection import Connection
+from echelon.node.hosts.ssh_connection import Connection, Report
 from echelon.node.hosts.ssh_words import HOST_PYTHON, Problem, carried, is_host_lost, problem_of_ssh, ssh_argv
 from echelon.node.remote import Brief
 from echelon.node.situation import Loss
-from echelon.run_dir import RunDir
+from echelon.run_dir import RunDir, cannot_write
 
 ANSWER_SECONDS = 9.5  # a host that is down has been given up by ssh before
 LEAVE_SECONDS = 8.0
@@ -123,11 +124,21 @@ class SshHosts:
         self.all = [host for host in self.all if host.name in good]
         self._ready = good
         reports = {host: c.report for host, c in good.items() if c.report is not None}
+        self._pack_code(reports.values())
         clocks = (
             clock_remark(host, report, good[host].asked_at, good[host].heard_at) for host, report in reports.items()
         )
         self._remarks = list(map(remark_of, problems.values()))
         self._remarks += [*filter(None, clocks), *remarks_of(reports, self._job)]
+
+    def _pack_code(self, reports: Iterable[Report]) -> None:
+        """Before anyone waits for it."""
+        if self._job.project is None or all(report.shared for report in reports) or self._run_dir.code_archive.exists():
+            return
+        try:
+            pack(self._run_dir.code, self._run_dir.code_archive)
+        except OSError as error:
+            raise cannot_write(self._run_dir.code_archive, error) from error
 
     def remarks(self) -> Sequence[str]:
         return self._remarks
@@ -148,7 +159,7 @@ class SshHosts:
     def _begin(self, connection: Connection) -> None:
         job = self._job
         shared = connection.report is not None and connection.report.shared and job.environment != "container"
-        code = [self._run_dir.code] if job.snapshot else []
+        code = [self._run_dir.code_archive] if job.project is not None else []
         enter = [self._run_dir.node_script] if job.is_enclosed else []
         files = [] if shared else [self._run_dir.node_side, *enter, *code]
         wanted = {"files": [file.name for file in files], "shared": shared, "inside": job.python if enter else ""}

@@ -1,0 +1,37 @@
+"""Where no scheduler ends all nodes when one fails: each looks for a file that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from echelon.job import Job
+from echelon.plain.launchers import launch
+from echelon.plain.words import seconds_before_the_end
+
+STATE_FOLDER = ('rm -rf "$JOB_STATE" && mkdir -m 700 "$JOB_STATE" || exit', "trap 'rm -rf \"$JOB_STATE\"' EXIT")
+OWN_STATE = ("JOB_STATE=$(mktemp -d) && trap 'rm -rf \"$JOB_STATE\"' EXIT || exit",)
+START = (
+    "# A node that fails is of no use to the others: they are told to stop.",
+    'start() { "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }',
+)
+
+
+def waiting(job: Job, *, until_the_limit: bool) -> Iterator[str]:
+    """Until all nodes are through, with an eye on the clock."""
+    yield 'while [ "$(jobs -rp)" ]; do # in small steps: a trap waits for a command to end'
+    yield "  sleep 1"
+    limit = job.resources.time_limit
+    if limit is not None:
+        yield f'  [ $SECONDS -lt {seconds_before_the_end(job, limit)} ] || touch "$JOB_STATE/notice" # stop soon'
+    if limit is not None and until_the_limit:
+        yield f'  [ $SECONDS -lt {int(limit.total_seconds())} ] || {{ note 124; touch "$JOB_STATE/stop"; }}'
+    yield "done"
+    yield 'code=$(cat "$JOB_STATE/code" 2>/dev/null || echo 0)'
+
+
+def launch_and_watch(job: Job) -> Iterator[str]:
+    """torchrun ends its own ranks; it is told to only where the fault is on another node."""
+    yield from launch(job, ending=" &")
+    yield 'until [ -e "$JOB_STATE/stop" ] || ! kill -0 $! 2>/dev/null; do sleep 1; done'
+    yield '[ ! -e "$JOB_STATE/stop" ] || { sleep 5 && kill -TERM $!; } 2>/dev/null # it may be about to end by itself'
+    yield "wait $!"

@@ -1,0 +1,59 @@
+#!/bin/bash
+# gpt: 2 nodes x 4 ranks, started by accelerate. Nothing of echelon is needed there. Submit it: qsub -v HF_TOKEN FILE
+# shellcheck disable=SC1091,SC2016,SC2089,SC2090,SC2317,SC2329 # parts are run and expanded on the nodes
+#PBS -N gpt
+#PBS -l select=2:ncpus=32:ngpus=4:mpiprocs=1
+#PBS -l place=scatter
+#PBS -l walltime=02:00:00
+#PBS -r y
+#PBS -j oe
+#PBS -k oed
+#PBS -o /home/ada/gpt/
+#PBS -S /bin/bash
+cd /home/ada/gpt || exit # PBS starts us at home
+export PATH=$PATH:${PBS_O_PATH-} # and with little in it: that of the shell where qsub was typed
+export NCCL_DEBUG=WARN
+export OMP_NUM_THREADS=8
+: "${HF_TOKEN:?is a secret, so it is not written here: qsub -v HF_TOKEN brings it (and qstat shows it)}"
+# The file has a line for each process: each host once. Ranks meet at the first, where this script runs.
+mapfile -t hosts < <(awk '!seen[$0]++' "$PBS_NODEFILE") && first=${hosts[0]} id=${PBS_JOBID%%[!0-9]*}
+MASTER_ADDR=$(getent ahostsv4 "$first" | awk '$1 !~ /^127\./ { print $1; exit }')
+export MASTER_ADDR=${MASTER_ADDR:-$first} # by its name, where that is all there is
+export MASTER_PORT=$((20000 + id % 10000)) # two jobs on one port would join each other
+while (: <"/dev/tcp/$MASTER_ADDR/$MASTER_PORT") 2>/dev/null; do ((MASTER_PORT += 1)); done # taken: the next one
+export JOB_STATE=$PWD/.job-$id # ranks find "notice" in it when they should stop soon
+rm -rf "$JOB_STATE" && mkdir -m 700 "$JOB_STATE" || exit
+trap 'rm -rf "$JOB_STATE"' EXIT
+# What runs each rank. A launcher exits with 1 whatever its ranks exit with, so the first failure is noted here.
+# 75 is no failure but a rank's wish to be run again: the others are left to finish what they are saving.
+note() { (set -C && echo "$1" >"$JOB_STATE/code") 2>/dev/null; } # set -C: whoever comes second finds it taken
+rank() {
+  trap : TERM # stay until the rank has answered it
+  "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }
+}
+# What each node runs, given its number. What differs between nodes must be expanded there, not here.
+node() {
+  cd /home/ada/gpt || exit
+  /home/ada/gpt/.venv/bin/python -m accelerate.commands.launch --num_machines 2 --num_processes 8 --multi_gpu \
+    --machine_rank "$1" --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT" --same_network \
+    --no_python bash -c 'rank "$@"' rank /home/ada/gpt/.venv/bin/python -u train.py --lr 1e-4 &
+  until [ -e "$JOB_STATE/stop" ] || ! kill -0 $! 2>/dev/null; do sleep 1; done
+  [ ! -e "$JOB_STATE/stop" ] || { sleep 5 && kill -TERM $!; } 2>/dev/null # it may be about to end by itself
+  wait $!
+}
+# Tasks of PBS get none of our variables and functions: they read them from a file.
+{ declare -px PATH MASTER_ADDR MASTER_PORT JOB_STATE NCCL_DEBUG OMP_NUM_THREADS && declare -f note rank node && echo 'export -f note rank && node "$1"'; } >"$JOB_STATE/node.sh"
+# A node that fails is of no use to the others: they are told to stop.
+start() { "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }
+for n in "${!hosts[@]}"; do start pbs_tmrsh "${hosts[n]}" /bin/bash "$JOB_STATE/node.sh" "$n" & done
+ended= && trap 'ended=yes' TERM
+while [ "$(jobs -rp)" ]; do # in small steps: a trap waits for a command to end
+  sleep 1
+  [ $SECONDS -lt 6900 ] || touch "$JOB_STATE/notice" # stop soon
+done
+code=$(cat "$JOB_STATE/code" 2>/dev/null || echo 0)
+# Once more after 75, or after a failure that followed the notice; not for ever, nor if it was ended.
+if [ "$code" -eq 75 ] || { [ "$code" -ne 0 ] && [ -e "$JOB_STATE/notice" ]; }; then
+  [ -n "$ended" ] || [ "${TRIES:-0}" -ge 3 ] || qsub -W "depend=afterany:$PBS_JOBID" -v "TRIES=$((${TRIES:-0} + 1)),HF_TOKEN" "$0"
+fi
+exit "$code"

