@@ -7,15 +7,18 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from echelon.job import Job
+from echelon.launchers import Scope, scope_of
 from echelon.node.channel import Channel, ChannelClosed, Doorman, interests
 from echelon.node.hosts import Hosts
 from echelon.node.inside import inside
-from echelon.node.messages import Downward, Environment, Hello, Leave, Upward, to_wire, upward
+from echelon.node.messages import Downward, Environment, Hello, Leave, Start, Upward, to_wire, upward
 from echelon.node.situation import Loss
+from echelon.plan import Placement
 
 HANDSHAKE_SECONDS = 10.0
 MOST_STRANGERS = 32
@@ -50,12 +53,21 @@ class Agents:
     def start(self, node: int) -> None:
         host = self.hosts.all[node]
         here, port = ("", 0) if self.listener is None else self.listener.getsockname()[:2]
-        python = self.job.python if self.job.is_enclosed else sys.executable
+        outside = not self.job.is_enclosed or scope_of(self.job) is Scope.JOB  # there its ranks alone are inside
+        python = sys.executable if outside else self.job.python
         argv = [
             python, "-I", sys.argv[0], "agent", str(self.run_path), str(self.attempt), str(node), host.name,
             host.source, here, str(port), *(() if self.hosts.carried is None else ("environment-follows",)),
         ]  # fmt: skip
-        self.agents[node] = Agent(self.hosts.start(node, inside(self.job, self.run_path, argv)), heard=time.monotonic())
+        argv = argv if outside else inside(self.job, self.run_path, argv)
+        self.agents[node] = Agent(self.hosts.start(node, argv), heard=time.monotonic())
+
+    def start_message(self, members: Sequence[int], placement: Placement) -> Start:
+        """The first node is told of all the others where it starts the ranks of them all."""
+        if scope_of(self.job) is not Scope.JOB or placement.node_rank != 0:
+            return Start(placement=placement)
+        hosts = tuple(self.hosts.all[node].name for node in members)
+        return Start(placement=placement, hosts=hosts, folders=tuple(str(self.agents[n].node_dir) for n in members))
 
     def tell(self, node: int, message: Downward) -> None:
         channel = self.agents[node].channel

@@ -22,6 +22,7 @@ from echelon.node.situation import (
     Event,
     GiveNotice,
     Hopeless,
+    LauncherLost,
     Loss,
     NodeState,
     NodeStopped,
@@ -42,7 +43,10 @@ from echelon.node.situation import (
     StoreLost,
     TimeIsUp,
     WarningCame,
-)
+)  # fmt: skip
+
+AT_WORK = (Phase.RUNNING, Phase.WINDING)
+"""Later whatever started the ranks ends because they are being stopped."""
 
 
 def opening(rules: Rules) -> Decision:
@@ -74,6 +78,8 @@ def decide(state: State, event: Event) -> Decision:
             return _answered(state, event.node, Phase.STOPPING)
         case StoreLost():
             return _stop(state, fault=Fault(sentence=f"the rendezvous store on {event.host} died"))
+        case LauncherLost():
+            return _stop(state, fault=Fault(sentence=event.sentence)) if state.phase in AT_WORK else (state, ())
         case PhaseTimedOut():
             return _timed_out(state, event.phase)
         case NoticeDue():
@@ -107,7 +113,9 @@ def _bound(state: State, event: PortBound) -> Decision:
     if state.phase is not Phase.BINDING:
         return state, ()
     state = replace(state, phase=Phase.RUNNING)
-    start = StartRanks(state.generation, state.members, event.address, event.port, event.store_is_up)
+    start = StartRanks(
+        state.generation, state.members, event.address, event.port, event.store_is_up, event.launcher_port
+    )
     notice = (GiveNotice(state.members),) if state.notice else ()
     return state, (start, *notice)
 
@@ -118,7 +126,7 @@ def _bound(state: State, event: PortBound) -> Decision:
 def _exited(state: State, exit: Exit) -> Decision:
     state = replace(state, exits={**state.exits, exit.rank: exit})
     state = further(state, exit.step, exit.committed, moved=exit.lines > 0)
-    if state.phase not in (Phase.RUNNING, Phase.WINDING):
+    if state.phase not in AT_WORK:
         return state, ()
     if len(state.exits) == len(state.members) * state.rules.procs_per_node:
         return _all_left(state)
@@ -275,8 +283,7 @@ def _stopping_timed_out(state: State) -> Decision:
 def _noticed(state: State) -> Decision:
     if state.notice:
         return state, ()
-    running = state.phase in (Phase.RUNNING, Phase.WINDING)
-    return replace(state, notice=True), (GiveNotice(state.members),) if running else ()
+    return replace(state, notice=True), (GiveNotice(state.members),) if state.phase in AT_WORK else ()
 
 
 def _time_is_up(state: State) -> Decision:

@@ -3,11 +3,53 @@
 from __future__ import annotations
 
 import array
+import errno
 import json
+import os
 import socket
 from typing import Any
 
 MAX_ORDER_BYTES = 1 << 17
+
+
+class Outbox:
+    """Orders for a process that may have its hands full: they wait here, never the one who gives them."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._waiting: list[tuple[dict[str, Any], tuple[int, ...]]] = []
+        self.is_open = False
+        """Until it is, everything waits."""
+
+    def put(self, order: dict[str, Any], *fds: int) -> None:
+        self._waiting.append((order, tuple(map(os.dup, fds))))
+        self.send()
+
+    def send(self) -> None:
+        while self.is_open and self._waiting:
+            message, fds = self._waiting[0]
+            try:
+                send_order(self._link, message, fds)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno == errno.ETOOMANYREFS:
+                    return  # too many descriptors are under way: later
+                self.drop()  # the other side is gone; listening to it says so
+                return
+            self._waiting.pop(0)
+            for fd in fds:
+                os.close(fd)
+
+    @property
+    def is_busy(self) -> bool:
+        return self.is_open and bool(self._waiting)
+
+    def drop(self) -> None:
+        for _, fds in self._waiting:
+            for fd in fds:
+                os.close(fd)
+        self._waiting.clear()
 
 
 def send_order(link: socket.socket, order: dict[str, Any], fds: tuple[int, ...] = (), *, wait: bool = False) -> None:
