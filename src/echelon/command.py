@@ -42,10 +42,12 @@ def variable(name: str) -> str:
 
 
 def _quoted(word: str) -> str:
-    quoted = shlex.quote(word)
+    """Piece by piece: what lies between variables is quoted for itself."""
     if "\0" not in word:
-        return quoted
-    return _VARIABLE.sub("'\"$\\1\"'", quoted).removesuffix("''")  # quoted around the variable
+        return shlex.quote(word)
+    texts_and_names = _VARIABLE.split(word)
+    pieces = (f'"${piece}"' if i % 2 else shlex.quote(piece) for i, piece in enumerate(texts_and_names) if piece)
+    return "".join(pieces)
 
 
 def _program(word: str) -> str:

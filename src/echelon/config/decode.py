@@ -55,9 +55,13 @@ class Settings:
         return Settings({**self._merged, **new})
 
     def is_of_use(self, key: str) -> bool:
-        """It was given, and the scheduler can do something with it."""
-        only = BY_KEY[key].only
-        return key in self._merged and (not only or self.get("on") in only)
+        """It was given, and the scheduler and the launcher can do something with it."""
+        only, launchers = BY_KEY[key].only, BY_KEY[key].launchers
+        return (
+            key in self._merged
+            and (not only or self.get("on") in only)
+            and (not launchers or self.get("launcher") in launchers)
+        )
 
     def count(self, key: str) -> int:
         return int(self.get(key))
@@ -86,7 +90,7 @@ def job_of(settings: Settings, script: Script, machine: Machine) -> Job:
         scheduler=settings.get("on") or "local",
         booking=_booking(settings),
         launcher=settings.get("launcher"),
-        launching=Launching(rdzv=settings.get("rdzv"), options=settings.get("launcher_option") or {}),
+        launching=_launching(settings),
         environment=environment_of(settings),
         enclosure=_enclosure(settings),
         cold=settings.get("cold"),
@@ -95,6 +99,11 @@ def job_of(settings: Settings, script: Script, machine: Machine) -> Job:
         hosts=machine.hosts,
         snapshot=settings.is_of_use("snapshot") and settings.get("snapshot"),
     )
+
+
+def _launching(settings: Settings) -> Launching:
+    given = {"rdzv": "rdzv", "options": "launcher_option"}
+    return Launching(**{name: settings.get(key) for name, key in given.items() if settings.is_of_use(key)})
 
 
 def environment_of(settings: Settings) -> str:

@@ -63,6 +63,12 @@ def kind_of(config: str) -> str:
     return found.group(1) if found else ""
 
 
+def configuration(job: Job, environ: Mapping[str, str]) -> str:
+    """What its configuration file says, if there is one."""
+    found = next((path for path in config_files(job, environ) if path.is_file()), None)
+    return found.read_text(errors="replace") if found else ""
+
+
 def config_files(job: Job, environ: Mapping[str, str]) -> tuple[Path, ...]:
     """Where accelerate looks, in its order."""
     named = job.launching.options.get("config_file") or job.launching.options.get("config-file")

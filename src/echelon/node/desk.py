@@ -61,6 +61,15 @@ class Place:
     output: int
 
 
+def refusal(card: dict[str, Any], place: Place | None) -> str | None:
+    """Why this worker cannot have that place, in words; there is none where a launcher counts otherwise. Pure."""
+    if place is None:
+        return f"{card['said']}, but local rank {card['local_rank']} is not wanted here, or here already"
+    decided = place.order["decided"]
+    wrong = [f"{name} {card[name]} instead of {value}" for name, value in decided.items() if card[name] != value]
+    return f"{card['said']}, so a rank came as {' and '.join(wrong)}" if wrong else None
+
+
 class Desk:
     def __init__(self, folder: Path) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
@@ -134,27 +143,22 @@ class Desk:
         for guest in list(self._guests):
             if guest.card is None or guest.rank is not None or guest.card["generation"] > self._generation:
                 continue
-            place = self._places.get(guest.card["local_rank"])
-            refusal = self._refusal(guest.card, place)
-            if place is None or refusal is not None:
-                self._turn_away(guest)
-                reports += [] if refusal is None else [{"is": "refused", "why": refusal}]
+            if guest.card["generation"] < self._generation or not self._places:
+                self._turn_away(guest)  # too late: all are here, or nobody is wanted any more
                 continue
-            del self._places[guest.card["local_rank"]]
-            guest.rank = place.rank
-            send_order(guest.link, place.order, (place.output,), wait=True)
-            os.close(place.output)
+            place = self._places.get(guest.card["local_rank"])
+            wrong = refusal(guest.card, place)
+            if place is None or wrong is not None:
+                self._turn_away(guest)
+                reports.append({"is": "refused", "why": wrong})
+                continue
+            self._hand_over(guest, self._places.pop(guest.card["local_rank"]))
         return reports
 
-    def _refusal(self, card: dict[str, Any], place: Place | None) -> str | None:
-        """Why it cannot be the rank that it says it is; none for one that merely comes too late."""
-        if card["generation"] < self._generation or (place is None and not self._places):
-            return None
-        if place is None:
-            return f"{card['said']}, but local rank {card['local_rank']} is not wanted here, or here already"
-        decided = place.order["decided"]
-        wrong = [f"{name} {card[name]} instead of {value}" for name, value in decided.items() if card[name] != value]
-        return f"{card['said']}, so a rank came as {' and '.join(wrong)}" if wrong else None
+    def _hand_over(self, guest: Guest, place: Place) -> None:
+        guest.rank = place.rank
+        self._tell(guest, place.order, place.output)
+        os.close(place.output)
 
     def _turn_away(self, guest: Guest) -> None:
         self._guests.remove(guest)
@@ -167,9 +171,9 @@ class Desk:
             if guest.rank in ranks:
                 self._tell(guest, {"is": "signal", "signal": signum, "group": group})
 
-    def _tell(self, guest: Guest, order: dict[str, Any]) -> None:
+    def _tell(self, guest: Guest, order: dict[str, Any], *fds: int) -> None:
         try:
-            send_order(guest.link, order)
+            send_order(guest.link, order, fds)
         except OSError:
             pass  # it is gone, which the next look tells; or it was stopped, and is killed when its time is up
 

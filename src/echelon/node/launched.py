@@ -10,7 +10,7 @@ from typing import Any
 
 from echelon.job import Job
 from echelon.launchers import Scope, Where, launcher_of, scope_of
-from echelon.launchers.accelerate import config_files
+from echelon.launchers.accelerate import configuration
 from echelon.launchers.slurm_step import wishes
 from echelon.node import cold
 from echelon.node.crew import Crew
@@ -95,14 +95,9 @@ class LaunchedCrew(Crew):
             node_rank=str(placement.node_rank), is_first=str(int(placement.node_rank == 0)), nodes=placement.nodes,
             procs_per_node=placement.procs_per_node, main_address=placement.main_address,
             main_port=str(placement.main_port), own_address=self.address, launcher_port=str(placement.launcher_port),
-            hosts=start.hosts, folder=str(self._node_dir.path), is_root=os.geteuid() == 0, config=self._config(),
+            hosts=start.hosts, folder=str(self._node_dir.path), is_root=os.geteuid() == 0,
+            config=configuration(self._job, self._environ) if self._job.launcher == "accelerate" else "",
         )  # fmt: skip
-
-    def _config(self) -> str:
-        if self._job.launcher != "accelerate":
-            return ""
-        found = next((path for path in config_files(self._job, self._environ) if path.is_file()), None)
-        return found.read_text(errors="replace") if found else ""
 
     # Listening
 

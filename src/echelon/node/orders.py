@@ -62,7 +62,12 @@ def send_order(link: socket.socket, order: dict[str, Any], fds: tuple[int, ...] 
 def receive_order(link: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """The next order with the file descriptors that came along; None at the end."""
     try:
-        data, fds, _, _ = socket.recv_fds(link, MAX_ORDER_BYTES, 2)
-    except ConnectionResetError:
-        return None
+        data, fds = _received(link)
+    except ConnectionResetError:  # it left with orders unread; what it had said before that is still there
+        data, fds = _received(link)
     return (json.loads(data), fds) if data else None
+
+
+def _received(link: socket.socket) -> tuple[bytes, list[int]]:
+    data, fds, _, _ = socket.recv_fds(link, MAX_ORDER_BYTES, 2)
+    return data, fds

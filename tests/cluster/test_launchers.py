@@ -1,0 +1,46 @@
+"""Every launcher on a real Slurm: it trains, is stopped by notice and requeued, and a failing rank is one verdict."""
+
+import json
+
+import pytest
+
+from running import SCRIPTS, wait_for
+from test_slurm import TRAIN, finished, native_id, samples, steps, undisturbed
+
+LAUNCHERS = ["torchrun", "accelerate", "legacy", "srun", "mpirun"]
+SIZE = ["-N", "2", "--procs-per-node", "2"]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_run_is_stopped_by_notice_and_goes_on_where_it_was(cluster, echelon, launcher):
+    state = echelon.folder / "state"
+    run = echelon.submit(
+        *SIZE, "--launcher", launcher, "--requeues", "1", TRAIN, "--samples", "200", "--state", state
+    )  # fmt: skip
+    wait_for(lambda: len(steps(run, 3)) > 3, "a few steps", 90)
+    cluster.run("ctl", ["scancel", "--batch", "--signal=USR1", native_id(run)])
+    finished(run, "succeeded", 120)
+    (requeued,) = run.events("requeued")
+    assert requeued["reason"] == "the ranks stopped in time"
+    assert run.events("fault") == []
+    assert samples(run, 4, 2) == undisturbed(200)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_failing_rank_is_one_verdict(echelon, launcher):
+    result = echelon("run", *SIZE, "--launcher", launcher, TRAIN, "--fail", "3", timeout=140)
+    assert result.returncode == 1
+    assert "rank 3 on n2 raised ValueError: this rank was told to fail" in result.stderr
+    assert result.stderr.count("Traceback (most recent call last)") == 1
+    error = json.loads((echelon.only_run().path / "attempt-0" / "error.json").read_text())
+    assert (error["rank"], error["host"], error["error"]["type"]) == (3, "n2", "ValueError")
+
+
+@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+def test_a_script_that_knows_nothing_of_us_finds_its_rank(echelon, launcher):
+    result = echelon("run", *SIZE, "--launcher", launcher, SCRIPTS / "env_init.py", timeout=140)
+    assert result.returncode == 0, result.stderr
+    facts = [json.loads(line.partition("] ")[2]) for line in result.stdout.splitlines() if "] {" in line]
+    assert sorted(fact["rank"] for fact in facts) == [0, 1, 2, 3]
+    assert {fact["rank"]: fact["host"] for fact in facts} == {0: "n1", 1: "n1", 2: "n2", 3: "n2"}
+    assert all(fact["sum"] == 4 and fact["told"] == fact["rank"] for fact in facts)
