@@ -161,12 +161,9 @@ class Agent:
 
     def _starter_died(self) -> None:
         if not self._crew.ready:
+            what = "the process that starts the ranks cannot start"
             why = "it ended before it was ready; job.out in the run's folder has its last words"
-            self.say(
-                Trouble(
-                    what="the process that starts the ranks cannot start", why=why, hint="--cold does without torch"
-                )
-            )
+            self.say(Trouble(what=what, why=why, hint="--cold does without torch"))
         now = time.time()
         for rank in self._crew.replace_starter():
             self._rank_left(rank, -signal.SIGKILL, now)

@@ -113,9 +113,8 @@ def _bound(state: State, event: PortBound) -> Decision:
     if state.phase is not Phase.BINDING:
         return state, ()
     state = replace(state, phase=Phase.RUNNING)
-    start = StartRanks(
-        state.generation, state.members, event.address, event.port, event.store_is_up, event.launcher_port
-    )
+    ports = (event.port, event.store_is_up, event.launcher_port)
+    start = StartRanks(state.generation, state.members, event.address, *ports)
     notice = (GiveNotice(state.members),) if state.notice else ()
     return state, (start, *notice)
 
@@ -263,10 +262,8 @@ def _gathering_timed_out(state: State) -> Decision:
     names = ", ".join(state.hosts.get(node, f"node {node}") for node in absent)
     because = f"no agent came from {names} in time"
     hint = "job.out in the run's folder has what they said; --join-timeout gives them longer"
-    if state.rules.host_comes_back:
-        outcome = Outcome(ending=Ending.FAILED, exit_code=1, reason=because, hint=hint)
-    else:
-        outcome = requeue(state, because, 1, hint)
+    failed = Outcome(ending=Ending.FAILED, exit_code=1, reason=because, hint=hint)
+    outcome = failed if state.rules.host_comes_back else requeue(state, because, 1, hint)
     state, actions = finish(state, outcome)
     return state, (*ends, *actions)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -20,7 +19,7 @@ from echelon.node.faults import signal_name
 from echelon.node.inside import inside
 from echelon.node.messages import Start
 from echelon.node.output import LauncherOutput
-from echelon.node.worker import DESKS
+from echelon.node.worker import DESKS, packed
 from echelon.plan import Placement
 
 LET_GO_SECONDS = 3.0
@@ -74,7 +73,7 @@ class LaunchedCrew(Crew):
         variables = {
             "ECHELON_GENERATION": str(placement.generation),
             "ECHELON_NODE_DIR": str(self._node_dir.path),
-            **({DESKS: json.dumps(start.folders)} if is_all else {}),
+            **({DESKS: packed(start.folders)} if is_all else {}),
         }
         worker = [self._job.python, "-I", sys.argv[0], "worker", self._job.launcher]
         worker = inside(self._job, self._run_path, worker) if is_all else worker

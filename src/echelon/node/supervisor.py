@@ -152,13 +152,8 @@ class Supervisor:
                 port, second = message.port, message.launcher_port
                 self._handle(PortBound(message.generation, address, port, message.store_is_up, second))
             case Started():
-                self._record.event(
-                    Kind.RANK_READY,
-                    rank=message.rank,
-                    pid=message.pid,
-                    node=node,
-                    generation=message.generation,
-                )
+                facts = {"rank": message.rank, "pid": message.pid, "node": node, "generation": message.generation}
+                self._record.event(Kind.RANK_READY, **facts)
             case Exited():
                 self._watch.forget(message.exit.rank)
                 self._handle(RankExited(message.generation, message.exit))

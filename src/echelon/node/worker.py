@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +42,27 @@ def main(launcher: str) -> int:
         told = told_by(launcher, os.environ)
         folder, local_rank = place_of(told, os.environ)
         link = desk.connect(folder)
+        send_order(link, card_of(told, local_rank, os.environ), wait=True)
+        received = receive_order(link)
     except (ConfigError, OSError, ValueError) as error:
         print(f"no agent of echelon's is here for this rank: {error}", file=sys.stderr, flush=True)
         return 1
-    send_order(link, card_of(told, local_rank, os.environ), wait=True)
-    received = receive_order(link)
     if received is None:
         return 1  # too late, or not wanted: the agent knows, and says so
     order, (output,) = received
     child = _start(order, output, link)
     return Attendance(link, child).last()
+
+
+def packed(folders: Sequence[str]) -> str:
+    """As one variable, which must not be longer than 128 KiB, of however many nodes."""
+    start = os.path.commonprefix(folders)
+    return json.dumps([start, [folder[len(start) :] for folder in folders]], separators=(",", ":"))
+
+
+def unpacked(text: str) -> list[str]:
+    start, ends = json.loads(text)
+    return [start + end for end in ends]
 
 
 def told_by(launcher: str, environ: Mapping[str, str]) -> Told:
@@ -66,7 +77,7 @@ def place_of(told: Told, environ: Mapping[str, str]) -> tuple[Path, int]:
     """The folder of the node that this rank belongs to, and its local rank there. Pure; raises ValueError."""
     if DESKS not in environ:
         return Path(environ["ECHELON_NODE_DIR"]), told.local_rank or 0
-    folders = json.loads(environ[DESKS])
+    folders = unpacked(environ[DESKS])
     node, local_rank = divmod(told.rank, max(1, told.world_size // len(folders)))
     if node >= len(folders):
         raise ValueError(f"rank {told.rank} of {told.world_size} is beyond the {len(folders)} nodes")

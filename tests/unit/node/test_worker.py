@@ -10,7 +10,7 @@ import pytest
 
 from echelon.errors import ConfigError
 from echelon.node.desk import Desk, Place
-from echelon.node.worker import ALONE, DESKS, card_of, environ_of, place_of, told_by
+from echelon.node.worker import ALONE, DESKS, card_of, environ_of, packed, place_of, told_by, unpacked
 from running import wait_for
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1"}
@@ -64,14 +64,26 @@ def test_on_each_node_the_folder_is_the_nodes_own():
 )  # fmt: skip
 def test_of_all_nodes_the_folder_is_found_by_the_rank(rank, place):
     told = told_by("mpirun", {**MPIRUN, "OMPI_COMM_WORLD_RANK": str(rank)})
-    folder, local_rank = place_of(told, {DESKS: '["/a", "/b"]', "ECHELON_NODE_DIR": "/other"})
+    folder, local_rank = place_of(told, {DESKS: packed(["/a", "/b"]), "ECHELON_NODE_DIR": "/other"})
     assert (str(folder), local_rank) == place
 
 
 def test_a_world_that_does_not_fit_the_nodes():
     told = told_by("mpirun", {**MPIRUN, "OMPI_COMM_WORLD_SIZE": "5", "OMPI_COMM_WORLD_RANK": "4"})
     with pytest.raises(ValueError, match="beyond the 2 nodes"):
-        place_of(told, {DESKS: '["/a", "/b"]'})
+        place_of(told, {DESKS: packed(["/a", "/b"])})
+
+
+@pytest.mark.parametrize(
+    "folders", [["/dev/shm/echelon-gpt-ab"], ["/a", "/b"], ["/x/a", "/x/ab", "/x/a"], ["", "/ü"], ["/a"] * 3]
+)
+def test_folders_as_one_variable(folders):
+    assert unpacked(packed(folders)) == folders
+
+
+def test_the_folders_of_ten_thousand_nodes_fit():
+    folders = [f"/dev/shm/echelon-{'x' * 64}-20260115-101500-7f3a-{number:08}" for number in range(10_000)]
+    assert len(packed(folders)) < 131_000
 
 
 def test_its_card():
