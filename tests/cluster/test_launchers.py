@@ -1,6 +1,7 @@
 """Every launcher on a real Slurm: it trains, is stopped by notice and requeued, and a failing rank is one verdict."""
 
 import json
+import sys
 
 import pytest
 
@@ -44,3 +45,26 @@ def test_a_script_that_knows_nothing_of_us_finds_its_rank(echelon, launcher):
     assert sorted(fact["rank"] for fact in facts) == [0, 1, 2, 3]
     assert {fact["rank"]: fact["host"] for fact in facts} == {0: "n1", 1: "n1", 2: "n2", 3: "n2"}
     assert all(fact["sum"] == 4 and fact["told"] == fact["rank"] for fact in facts)
+
+
+@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+def test_a_lost_node_is_replaced_under_a_launcher_of_all_nodes(cluster, echelon, launcher):
+    go = echelon.folder / "go"
+    options = [*SIZE, "--spare-nodes", "1", "--restarts", "1", "--heartbeat", "4s", "--launcher", launcher]
+    run = echelon.submit(*options, TRAIN, "--samples", "24", "--wait-for", go, "--state", echelon.folder / "state")
+    wait_for(lambda: len(steps(run, 3)) > 3, "a few steps", 90)
+    cluster.power_off("n2")
+    generation = wait_for(lambda: run.events("generation")[1:], "the next generation", 90)[0]
+    assert generation["hosts"] == ["n1", "n3"]
+    go.touch()
+    finished(run, "succeeded", 120)
+    (fault,) = run.events("fault")
+    assert fault["fault"] == "n2 was lost: it fell silent"
+
+
+def test_torchrun_on_hosts_that_share_nothing(echelon):
+    hosts = ["--on", "ssh", "--hosts", "h1,h2", "--python", sys.executable, "-g", "2"]
+    result = echelon("run", *hosts, "--launcher", "torchrun", SCRIPTS / "env_init.py", timeout=140)
+    assert result.returncode == 0, result.stderr
+    facts = [json.loads(line.partition("] ")[2]) for line in result.stdout.splitlines() if "] {" in line]
+    assert {fact["rank"]: fact["host"] for fact in facts} == {0: "h1", 1: "h1", 2: "h2", 3: "h2"}

@@ -28,7 +28,8 @@ def command(job: Job, where: Where, worker: Sequence[str], environ: Mapping[str,
         *_brought(job, environ),
         *worker,
     )
-    return Command(argv=argv, env={**CALM, **(ROOT if where.is_root else {}), **_in_slurm(where, environ)})
+    tidy = {"OMPI_MCA_orte_local_tmpdir_base": where.folder}  # a killed one leaves files behind
+    return Command(argv=argv, env={**CALM, **tidy, **(ROOT if where.is_root else {}), **_in_slurm(where, environ)})
 
 
 def _hosts(job: Job, where: Where) -> tuple[str, ...]:
