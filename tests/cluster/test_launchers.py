@@ -1,14 +1,18 @@
 """Every launcher on a real Slurm: it trains, is stopped by notice and requeued, and a failing rank is one verdict."""
 
 import json
+import os
+import shutil
 import sys
 
 import pytest
 
 from running import SCRIPTS, wait_for
-from test_slurm import TRAIN, finished, native_id, samples, steps, undisturbed
+from test_slurm import SAVE, TRAIN, finished, native_id, samples, steps, undisturbed
 
-LAUNCHERS = ["torchrun", "accelerate", "legacy", "srun", "mpirun"]
+NO_MPI = shutil.which("mpirun") is None and "SKIP_NOTHING" not in os.environ
+MPIRUN = pytest.param("mpirun", marks=pytest.mark.skipif(NO_MPI, reason="Open MPI is not installed"))
+LAUNCHERS = ["torchrun", "accelerate", "legacy", "srun", MPIRUN]
 SIZE = ["-N", "2", "--procs-per-node", "2"]
 
 
@@ -27,6 +31,21 @@ def test_a_run_is_stopped_by_notice_and_goes_on_where_it_was(cluster, echelon, l
     assert samples(run, 4, 2) == undisturbed(200)
 
 
+@pytest.mark.parametrize(("launcher", "exactly"), [("torchrun", True), ("srun", False)])
+def test_a_preempted_run_comes_back(cluster, echelon, launcher, exactly):
+    """Slurm's TERM does not reach torchrun, and ranks save in their grace; srun kills them at once."""
+    size = ["-N", "2", "-p", "low", "--launcher", launcher]
+    run = echelon.submit(*size, SAVE, "--samples", "120", "--seconds", "0.1")
+    wait_for(lambda: len(steps(run, 1)) > 3, "a few steps", 90)
+    cluster.run("ctl", ["sbatch", "-p", "high", "-N4", "--exclusive", "--wrap", "sleep 1"])
+    requeued = wait_for(lambda: run.events("requeued"), "the requeue", 90)[0]
+    assert requeued["counts"] is False
+    finished(run, "succeeded", 120)
+    assert run.events("fault") == []
+    if exactly:
+        assert samples(run, 2, 2) == undisturbed(120)
+
+
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_failing_rank_is_one_verdict(echelon, launcher):
     result = echelon("run", *SIZE, "--launcher", launcher, TRAIN, "--fail", "3", timeout=140)
@@ -37,7 +56,7 @@ def test_a_failing_rank_is_one_verdict(echelon, launcher):
     assert (error["rank"], error["host"], error["error"]["type"]) == (3, "n2", "ValueError")
 
 
-@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+@pytest.mark.parametrize("launcher", ["srun", MPIRUN])
 def test_a_script_that_knows_nothing_of_us_finds_its_rank(echelon, launcher):
     result = echelon("run", *SIZE, "--launcher", launcher, SCRIPTS / "env_init.py", timeout=140)
     assert result.returncode == 0, result.stderr
@@ -47,7 +66,7 @@ def test_a_script_that_knows_nothing_of_us_finds_its_rank(echelon, launcher):
     assert all(fact["sum"] == 4 and fact["told"] == fact["rank"] for fact in facts)
 
 
-@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+@pytest.mark.parametrize("launcher", ["srun", MPIRUN])
 def test_a_lost_node_is_replaced_under_a_launcher_of_all_nodes(cluster, echelon, launcher):
     go = echelon.folder / "go"
     options = [*SIZE, "--spare-nodes", "1", "--restarts", "1", "--heartbeat", "4s", "--launcher", launcher]

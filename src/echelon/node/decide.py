@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import replace
 
-from echelon.exit_codes import REQUEUE, TIME_LIMIT
+from echelon.exit_codes import TIME_LIMIT
 from echelon.node.faults import Fault, fault_of, signal_name
 from echelon.node.gather import alive, begin, begin_when_gathered, finish, ready, requeue, with_node
+from echelon.node.leaving import asks_for_another_attempt, in_time
 from echelon.node.messages import Exit
 from echelon.node.recover import further, recover, tally
 from echelon.node.situation import (
@@ -46,7 +46,6 @@ from echelon.node.situation import (
 )  # fmt: skip
 
 AT_WORK = (Phase.RUNNING, Phase.WINDING)
-"""Later whatever started the ranks ends because they are being stopped."""
 
 
 def opening(rules: Rules) -> Decision:
@@ -79,7 +78,7 @@ def decide(state: State, event: Event) -> Decision:
         case StoreLost():
             return _stop(state, fault=Fault(sentence=f"the rendezvous store on {event.host} died"))
         case LauncherLost():
-            return _stop(state, fault=Fault(sentence=event.sentence)) if state.phase in AT_WORK else (state, ())
+            return _launcher_lost(state, event.sentence)
         case PhaseTimedOut():
             return _timed_out(state, event.phase)
         case NoticeDue():
@@ -131,32 +130,25 @@ def _exited(state: State, exit: Exit) -> Decision:
         return _all_left(state)
     if state.phase is Phase.WINDING or exit.code == 0:
         return state, ()
-    if _asks_for_another_attempt(state, exit):
+    if asks_for_another_attempt(state, exit):
         return replace(state, phase=Phase.WINDING), ()
     return _stop(state)
 
 
-def _asks_for_another_attempt(state: State, exit: Exit) -> bool:
-    """By its exit code; or it died of the TERM with which the scheduler ends the job early."""
-    return exit.code == REQUEUE or (state.warned and exit.code == -signal.SIGTERM)
+def _launcher_lost(state: State, sentence: str) -> Decision:
+    if state.phase not in AT_WORK:
+        return state, ()  # it ends because its ranks are being stopped
+    outcome = requeue(state, in_time(state)) if state.warned else None
+    return _stop(state, outcome=outcome, fault=None if outcome else Fault(sentence=sentence))
 
 
 def _all_left(state: State) -> Decision:
     codes = {exit.code for exit in state.exits.values()}
     if codes == {0}:
         return _stop(state, outcome=Outcome(ending=Ending.SUCCEEDED, exit_code=0, reason="all ranks finished"))
-    if any(_asks_for_another_attempt(state, exit) for exit in state.exits.values()):
-        return _stop(state, outcome=requeue(state, _in_time(state)))
+    if any(asks_for_another_attempt(state, exit) for exit in state.exits.values()):
+        return _stop(state, outcome=requeue(state, in_time(state)))
     return _stop(state)
-
-
-def _in_time(state: State) -> str:
-    """Some rank asked to be requeued; one that failed on the way out is not passed over in silence."""
-    failed = fault_of([exit for exit in state.exits.values() if not _asks_for_another_attempt(state, exit)])
-    everyone = len(state.exits) == len(state.members) * state.rules.procs_per_node
-    who = "the ranks" if everyone else f"{len(state.exits)} ranks"
-    why = "the scheduler is ending the job" if state.warned else f"{who} stopped in time"
-    return why + (f", though {failed.sentence}" if failed is not None else "")
 
 
 # Stopping: every fault, cancel and end goes through here, so that one stop is one stop
@@ -239,7 +231,7 @@ def _timed_out(state: State, phase: Phase) -> Decision:
         case Phase.BINDING:
             return _lost(state, AgentLost(state.members[0], Loss.HOST))
         case Phase.WINDING:
-            return _stop(state, outcome=requeue(state, f"{_in_time(state)}, and those that did not were ended"))
+            return _stop(state, outcome=requeue(state, f"{in_time(state)}, and those that did not were ended"))
         case Phase.DUMPING:
             return _stop_ranks(state)
         case Phase.STOPPING:

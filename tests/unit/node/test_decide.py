@@ -465,6 +465,14 @@ def test_ranks_that_die_of_the_schedulers_term_are_requeued_and_it_costs_nothing
     assert not story.outcome.counts
 
 
+@pytest.mark.parametrize("code", [-signal.SIGTERM, -signal.SIGKILL])
+def test_what_a_launcher_makes_of_a_warning_is_a_requeue_that_costs_none(code):
+    story = Story(procs_per_node=1).run().tell(WarningCame()).leave(0, code)
+    story.tell(LauncherLost(0, "srun on host0 ended with code 137")).stopped()
+    assert (story.outcome.ending, story.outcome.counts) == (Ending.REQUEUED, False)
+    assert story.outcome.reason == "the scheduler is ending the job"
+
+
 def test_a_term_without_a_warning_is_a_fault():
     story = Story(procs_per_node=1).run().leave(0, -signal.SIGTERM).stopped()
     assert story.outcome.ending is Ending.FAILED
