@@ -25,6 +25,9 @@ KINDS = {"FSDP": "use_fsdp", "DEEPSPEED": "use_deepspeed", "MEGATRON_LM": "use_m
 """Kinds of training that a configuration file may choose, and the options that do. Any other kind is one process for
 each rank, which --multi_gpu means with and without GPUs."""
 
+ON_CPU = {"ACCELERATE_USE_CPU": "true"}
+"""Without it each rank of a script on CPU takes itself for the only one. Its own --cpu would start but one process."""
+
 
 def command(job: Job, where: Where, worker: Sequence[str], environ: Mapping[str, str]) -> Command:  # noqa: ARG001
     options = (
@@ -38,7 +41,8 @@ def command(job: Job, where: Where, worker: Sequence[str], environ: Mapping[str,
         *_spoken_for(job, where),
         *flags(job.launching.options),
     )
-    return Command(argv=(job.python, "-m", "accelerate.commands.launch", *options, "--no_python", *worker))
+    argv = (job.python, "-m", "accelerate.commands.launch", *options, "--no_python", *worker)
+    return Command(argv=argv, env={} if job.resources.gpus_per_node else ON_CPU)
 
 
 def _kind(job: Job, where: Where) -> tuple[str, ...]:

@@ -86,6 +86,12 @@ def test_accelerates_own_file_chooses_the_kind_of_training(config, flags):
     assert given & choices == flags
 
 
+@pytest.mark.parametrize(("gpus", "env"), [(4, {}), (0, {"ACCELERATE_USE_CPU": "true"})])
+def test_accelerate_is_told_where_there_are_no_gpus(gpus, env):
+    job = replace(JOB, resources=replace(JOB.resources, gpus_per_node=gpus))
+    assert command("accelerate", job).env == env
+
+
 def test_a_single_process_of_accelerate_is_no_multi_gpu():
     alone = replace(WHERE, nodes=1, procs_per_node=1)
     assert "--multi_gpu" not in words("accelerate", where=alone)
