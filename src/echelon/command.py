@@ -48,13 +48,15 @@ def spread(array: str = "") -> str:
 
 
 def _quoted(word: str) -> str:
-    quoted = shlex.quote(word)
+    """Piece by piece: what lies between variables is quoted for itself."""
     if "\0" not in word:
-        return quoted
+        return shlex.quote(word)
     many = _SPREAD.fullmatch(word)
     if many is not None:
         return f'"${{{many[1]}[@]}}"' if many[1] else '"$@"'
-    return _VARIABLE.sub("'\"$\\1\"'", quoted).removeprefix("''").removesuffix("''")  # quoted around the variable
+    texts_and_names = _VARIABLE.split(word)
+    pieces = (f'"${piece}"' if i % 2 else shlex.quote(piece) for i, piece in enumerate(texts_and_names) if piece)
+    return "".join(pieces)
 
 
 def _program(word: str) -> str:

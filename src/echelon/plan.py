@@ -20,6 +20,8 @@ class Placement:
     store_is_up: bool
     """The rendezvous store already listens on the main port, so that no rank has to start one."""
     max_restarts: int
+    launcher_port: int = 0
+    """Where a launcher's own processes meet, if not at the main port."""
 
     @property
     def world_size(self) -> int:

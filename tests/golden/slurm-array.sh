@@ -11,4 +11,4 @@
 #SBATCH --open-mode=append
 #SBATCH --chdir=/home/ada/gpt
 #SBATCH --export=ALL
-exec /home/ada/gpt/.venv/bin/python -I '/home/ada/it'"'"'s 100% $HOME/gpt-20260115-101500-7f3a-'"$SLURM_ARRAY_TASK_ID"'/echelon.pyz' supervise '/home/ada/it'"'"'s 100% $HOME/gpt-20260115-101500-7f3a-'"$SLURM_ARRAY_TASK_ID"
+exec /home/ada/gpt/.venv/bin/python -I '/home/ada/it'"'"'s 100% $HOME/gpt-20260115-101500-7f3a-'"$SLURM_ARRAY_TASK_ID"/echelon.pyz supervise '/home/ada/it'"'"'s 100% $HOME/gpt-20260115-101500-7f3a-'"$SLURM_ARRAY_TASK_ID"

@@ -158,6 +158,7 @@ def request_of(ctx: click.Context, flags: dict[str, Any], *, inside: bool = True
         host_python=sys.executable,
     )  # fmt: skip
     job = job_of(settings, script, machine)
+    _check_launcher(job, settings)
     if not fit.python_is_there and not job.is_enclosed:
         warning = check_python(job.python, settings.origin("python"), os.environ, here=scheduler.STARTS_HERE)
         if warning:
@@ -166,19 +167,42 @@ def request_of(ctx: click.Context, flags: dict[str, Any], *, inside: bool = True
 
 
 def _check_use(settings: Settings, typed_ones: Mapping[str, Setting]) -> None:
-    """A flag that would do nothing is refused; a file or a variable may be meant for another scheduler."""
-    name = settings.get("on")
-    useless = [o for o in OPTIONS if o.only and name not in o.only and settings.asked(o.key)]
-    for option in useless:
-        if option.key in typed_ones:
-            raise ConfigError(
-                f"{option.flag} means nothing to the scheduler {name}",
-                origin=f"{typed_ones[option.key].origin}; the scheduler: {settings.origin('on')}",
-                why=f"only {' and '.join(option.only)} can use it",
-                hint=f"leave it out, or --on {option.only[0]}",
-            )
-    if useless:
-        say(f"not used by the scheduler {name}: {', '.join(option.key for option in useless)}")
+    """A flag that would do nothing is refused; a file or a variable may be meant for another scheduler or launcher."""
+    for kind, flag, users in (("scheduler", "on", "only"), ("launcher", "launcher", "launchers")):
+        name = settings.get(flag)
+        useless = [o for o in OPTIONS if getattr(o, users) and name not in getattr(o, users) and settings.asked(o.key)]
+        for option in useless:
+            if option.key in typed_ones:
+                raise ConfigError(
+                    f"{option.flag} means nothing to the {kind} {name}",
+                    origin=f"{typed_ones[option.key].origin}; the {kind}: {settings.origin(flag)}",
+                    why=f"only {' and '.join(getattr(option, users))} can use it",
+                    hint=f"leave it out, or --{flag} {getattr(option, users)[0]}",
+                )
+        if useless:
+            say(f"not used by the {kind} {name}: {', '.join(option.key for option in useless)}")
+
+
+def _check_launcher(job: Job, settings: Settings) -> None:
+    if job.launcher == "ranks":
+        return
+    from echelon.launchers.pairs import objection, taken_option
+
+    origin = settings.origin("launcher")
+    found = objection(job.launcher, job.scheduler, job.environment, in_slurm="SLURM_JOB_ID" in os.environ)
+    if found is not None:
+        place = job.scheduler if job.environment == "bare" else f"{job.scheduler} with {job.environment}"
+        raise ConfigError(
+            f"the launcher {job.launcher} does not work on {place}", origin=origin, why=found.why, hint=found.hint
+        )
+    taken = taken_option(job)
+    if taken is not None:
+        name, setting = taken
+        raise ConfigError(
+            f"{job.launcher}'s --{name} is set by echelon itself",
+            origin=settings.origin("launcher_option"),
+            hint=setting or "echelon render shows what it is given",
+        )
 
 
 def parse_assignments(texts: Sequence[str]) -> dict[str, str]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from echelon.arrays import any_element
-from echelon.cli.options import Request, ScriptCommand, debug_option, job_options, request_of
+from echelon.cli.options import ScriptCommand, debug_option, job_options, request_of
 from echelon.cli.output import print_json, print_table, say
 from echelon.codec import encode
 from echelon.environments import node_script
 from echelon.job import Job
+from echelon.launchers import Scope, scope_of
 from echelon.registry import member
 from echelon.run_dir import RunDir, new_run_id, runs_folder
 from echelon.schedulers import Scheduler
@@ -36,7 +38,8 @@ def command(ctx: click.Context, /, plain: bool, explain: bool, as_json: bool, **
     elif plain:
         click.echo(_plain(request.job), nl=False)
     else:
-        click.echo(_rendered(request), nl=False)
+        job = request.job
+        click.echo(rendered(job, _home(job, _scheduler(job)), os.environ), nl=False)
 
 
 def _plain(job: Job) -> str:
@@ -48,14 +51,20 @@ def _plain(job: Job) -> str:
     return script
 
 
-def _rendered(request: Request) -> str:
-    job = request.job
-    scheduler: Scheduler = member("scheduler", job.scheduler)
-    home = _home(job, scheduler)
-    parts = [scheduler.render(job, home)]
+def rendered(job: Job, home: RunDir, environ: Mapping[str, str]) -> str:
+    parts = [_scheduler(job).render(job, home)]
     if job.is_enclosed:
         parts.append(f"{HEADING.format(file=home.node_script.name)}{node_script(job)}")
+    if scope_of(job) is not Scope.RANK:
+        from echelon.cli.launching import launching
+
+        parts.append(launching(job, home, environ))
     return "\n".join(parts)
+
+
+def _scheduler(job: Job) -> Scheduler:
+    scheduler: Scheduler = member("scheduler", job.scheduler)
+    return scheduler
 
 
 def _home(job: Job, scheduler: Scheduler) -> RunDir:

@@ -60,9 +60,13 @@ class Settings:
         return Settings({**self._merged, **new})
 
     def is_of_use(self, key: str) -> bool:
-        """It was given, and the scheduler can do something with it."""
-        only = BY_KEY[key].only
-        return key in self._merged and (not only or self.get("on") in only)
+        """It was given, and the scheduler and the launcher can do something with it."""
+        only, launchers = BY_KEY[key].only, BY_KEY[key].launchers
+        return (
+            key in self._merged
+            and (not only or self.get("on") in only)
+            and (not launchers or self.get("launcher") in launchers)
+        )
 
     def count(self, key: str) -> int:
         return int(self.get(key))
@@ -92,7 +96,7 @@ def job_of(settings: Settings, script: Script, machine: Machine) -> Job:
         scheduler=settings.get("on") or "local",
         booking=_booking(settings),
         launcher=settings.get("launcher"),
-        launching=Launching(rdzv=settings.get("rdzv"), options=settings.get("launcher_option") or {}),
+        launching=_launching(settings),
         environment=environment,
         enclosure=enclosure,
         cold=settings.get("cold"),
@@ -103,6 +107,11 @@ def job_of(settings: Settings, script: Script, machine: Machine) -> Job:
         snapshot_max=settings.get("snapshot_max"),
     )
     return replace(job, host_python=machine.host_python) if job.is_enclosed else job
+
+
+def _launching(settings: Settings) -> Launching:
+    given = {"rdzv": "rdzv", "options": "launcher_option"}
+    return Launching(**{name: settings.get(key) for name, key in given.items() if settings.is_of_use(key)})
 
 
 def secrets_of(settings: Settings) -> dict[str, str]:

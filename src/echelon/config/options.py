@@ -113,11 +113,13 @@ OPTIONS = (
     ),
     Option(
         key="launcher", type=Type.CHOICE, default="ranks", choices=LAUNCHERS,
-        help="What starts the ranks.",
+        help="What starts the ranks: our own agents, or on each node torchrun, accelerate launch or "
+        "torch.distributed.launch, or for all nodes Slurm's srun or Open MPI's mpirun.",
     ),
     Option(
         key="rdzv", type=Type.CHOICE, default="static", choices=("static", "c10d"), launchers=("torchrun",),
-        help="How torchrun's agents meet. c10d listens on every interface, and believes whoever comes.",
+        help="How torchrun's agents meet. By c10d they listen on every interface, ask nobody for a password, and "
+        "unpickle what they read: whoever reaches that port runs code as you.",
     ),
     Option(
         key="env", type=Type.CHOICE, choices=ENVIRONMENTS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from echelon.environments.entry import Entry
@@ -15,8 +15,16 @@ def entry(job: Job) -> Entry:
     return Entry(place=f"the image {job.enclosure.image or job.enclosure.container_name}", is_inside=True)
 
 
+def container_flags(job: Job, run_path: Path, environ: Iterable[str]) -> tuple[str, ...]:
+    """For any srun whose tasks belong into the container; none where it is not srun that makes it. Secrets win over
+    what the image has set; what else was asked for is in run.json. Pure."""
+    if job.environment != "pyxis":
+        return ()
+    return tuple(srun_flags(job, run_path, [name for name in job.secret_env if name in environ]))
+
+
 def srun_flags(job: Job, run_path: Path, names: Sequence[str]) -> list[str]:
-    """For any srun whose tasks belong into the container; `names` are variables that win over the image's own. Pure."""
+    """`names` are variables that win over the image's own. Pure."""
     enclosure = job.enclosure
     flags = [
         *([f"--container-image={enclosure.image}"] if enclosure.image else ()),

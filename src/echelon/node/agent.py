@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import time
 from typing import Any
 
@@ -20,6 +19,7 @@ from echelon.node.messages import (
     Bound,
     Exit,
     Exited,
+    LauncherFailed,
     Leave,
     Notice,
     Ping,
@@ -56,11 +56,11 @@ class Agent:
         self._node_dir = post.node_dir
         self._attempt = post.attempt
         self._sinks = post.sinks
-        self._address = address
+        self._address = crew.address = address
         self._generation = 0
         self._stopping: Stopping | None = None
         self._dumping: Dumping | None = None
-        self._reserved: socket.socket | None = None
+        self._held = ports.Held()
         self._heard = time.monotonic()
         self._log_problem_said = False
         self._leaving = False
@@ -89,6 +89,8 @@ class Agent:
                 os.read(wake, 4096)
                 self.say(Warned())
             self._read_outputs(readable)
+            for report in self._crew.hear_others(readable):
+                self._take(report)
             if self._crew.link.fileno() in readable:
                 self._hear_starter()
             if self._channel.fileno() in readable and not self._hear_supervisor():
@@ -108,7 +110,7 @@ class Agent:
         busy = self._dumping is not None or self._stopping is not None or self._crew.has_orders
         timeout = 0.02 if busy else max(0.0, next_pulse - time.monotonic())
         poller = select.poll()
-        for source in (wake, self._crew.link.fileno(), *outputs):
+        for source in (wake, self._crew.link.fileno(), *outputs, *self._crew.sources()):
             poller.register(source, select.POLLIN | select.POLLHUP)
         for fd, events in interests([self._channel]).items():
             poller.register(fd, events)
@@ -129,7 +131,10 @@ class Agent:
         report = self._crew.hear()
         if report is None:
             self._starter_died()
-            return
+        else:
+            self._take(report)
+
+    def _take(self, report: dict[str, Any]) -> None:
         match report["is"]:
             case "started" if report["rank"] in self._crew.members:
                 self._crew.took_off(report["rank"], report["pid"])
@@ -140,6 +145,11 @@ class Agent:
                 self.say(StoreDied(generation=self._generation))
             case "exited" if report["generation"] == self._generation and report["rank"] in self._crew.members:
                 self._rank_left(report["rank"], report["code"], report["time"])
+            case "launcher_left":
+                for more in self._crew.launcher_left(report["code"]):
+                    self._take(more)
+            case "failed":
+                self.say(LauncherFailed(generation=self._generation, sentence=report["sentence"]))
             case "trouble":
                 self.say(Trouble(what=report["what"], why=report["why"], hint=report["hint"]))
             case "swept":
@@ -151,12 +161,9 @@ class Agent:
 
     def _starter_died(self) -> None:
         if not self._crew.ready:
+            what = "the process that starts the ranks cannot start"
             why = "it ended before it was ready; job.out in the run's folder has its last words"
-            self.say(
-                Trouble(
-                    what="the process that starts the ranks cannot start", why=why, hint="--cold does without torch"
-                )
-            )
+            self.say(Trouble(what=what, why=why, hint="--cold does without torch"))
         now = time.time()
         for rank in self._crew.replace_starter():
             self._rank_left(rank, -signal.SIGKILL, now)
@@ -200,32 +207,33 @@ class Agent:
 
     def _start(self, start: Start) -> None:
         try:
-            self._crew.start(start.placement)
+            self._crew.start(start)
         except OSError as error:  # no room for logs, no descriptors left
             hint = "free some space or raise the limit, then echelon resume {run}"
             self.say(Trouble(what="the ranks cannot be started", why=str(error), hint=hint))
 
     def _bind(self, generation: int) -> None:
-        self._release_port()
+        self._held.release()
         try:
-            sock = ports.bind(self._address, self._job.ports)
+            bound = self._open_store(generation) if self._job.warm else self._hold_ports(generation)
         except EnvironmentProblem as problem:
             self.say(Trouble(what=problem.what, why=problem.why or "", hint=problem.hint or ""))
-            return
-        port = sock.getsockname()[1]
-        if self._job.warm:
-            sock.listen(4096)
-            self._crew.open_store(self._address, port, sock.fileno())
-            sock.close()
         else:
-            ports.hold(sock)
-            self._reserved = sock
-        self.say(Bound(generation=generation, port=port, store_is_up=self._job.warm))
+            self.say(bound)
 
-    def _release_port(self) -> None:
-        if self._reserved is not None:
-            self._reserved.close()
-            self._reserved = None
+    def _open_store(self, generation: int) -> Bound:
+        with ports.bind(self._address, self._job.ports) as sock:
+            sock.listen(4096)
+            port = sock.getsockname()[1]
+            self._crew.open_store(self._address, port, sock.fileno())
+        return Bound(generation=generation, port=port, store_is_up=True)
+
+    def _hold_ports(self, generation: int) -> Bound:
+        port = self._held.take(self._address, self._job.ports)
+        apart = self._job.launching.rdzv == "c10d"  # its agents' store is not that of the ranks
+        second = self._held.take(self._address, self._job.ports) if apart else 0
+        self._held.share()
+        return Bound(generation=generation, port=port, store_is_up=False, launcher_port=second)
 
     def _notice(self, seconds_left: float) -> None:
         try:
@@ -255,7 +263,7 @@ class Agent:
         self._crew.read_the_rest()
         self._complain_of_logs()
         self._crew.clear()
-        self._release_port()
+        self._held.release()
         self.say(Stopped(generation=generation))
 
     def _save_stacks(self, generation: int) -> None:

@@ -7,15 +7,18 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from echelon.job import Job
+from echelon.launchers import Scope, scope_of
 from echelon.node.channel import Channel, ChannelClosed, Doorman, interests
 from echelon.node.hosts import Hosts
 from echelon.node.inside import inside, last_lines, refusal_of
-from echelon.node.messages import Downward, Environment, Hello, Leave, Trouble, Upward, to_wire, upward
+from echelon.node.messages import Downward, Environment, Hello, Leave, Start, Trouble, Upward, to_wire, upward
 from echelon.node.situation import Loss
+from echelon.plan import Placement
 from echelon.run_dir import RunDir
 
 HANDSHAKE_SECONDS = 10.0
@@ -52,13 +55,21 @@ class Agents:
     def start(self, node: int) -> None:
         host = self.hosts.all[node]
         here, port = ("", 0) if self.listener is None else self.listener.getsockname()[:2]
-        python = self.job.python if self.job.is_enclosed else sys.executable
+        outside = not self.job.is_enclosed or scope_of(self.job) is Scope.JOB  # there its ranks alone are inside
+        python = sys.executable if outside else self.job.python
         argv = [
             python, "-I", sys.argv[0], "agent", str(self.run_path), str(self.attempt), str(node), host.name,
             host.source or ANY, here, str(port), *(() if self.hosts.carried is None else ("environment-follows",)),
         ]  # fmt: skip
-        argv = inside(self.job, self.run_path, argv, self._words(node))
+        argv = argv if outside else inside(self.job, self.run_path, argv, self._words(node))
         self.agents[node] = Agent(self.hosts.start(node, argv), heard=time.monotonic())
+
+    def start_message(self, members: Sequence[int], placement: Placement) -> Start:
+        """The first node is told of all the others where it starts the ranks of them all."""
+        if scope_of(self.job) is not Scope.JOB or placement.node_rank != 0:
+            return Start(placement=placement)
+        hosts = tuple(self.hosts.all[node].name for node in members)
+        return Start(placement=placement, hosts=hosts, folders=tuple(str(self.agents[n].node_dir) for n in members))
 
     def _words(self, node: int) -> Path:
         return RunDir(self.run_path).attempt(self.attempt).node_words(self.hosts.all[node].name)

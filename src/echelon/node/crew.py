@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import socket
@@ -15,9 +14,9 @@ from typing import Any
 
 from echelon.job import Job
 from echelon.node import processes
-from echelon.node.messages import Exit, Sample
+from echelon.node.messages import Exit, Sample, Start
 from echelon.node.node_dir import NodeDir
-from echelon.node.orders import receive_order, send_order
+from echelon.node.orders import Outbox, receive_order
 from echelon.node.output import RankOutput
 from echelon.node.sinks import Sinks
 from echelon.plan import Placement
@@ -64,6 +63,8 @@ class Crew:
         self.members: dict[int, Member] = {}
         self.network: dict[str, str] = {}
         """Variables that name the network, for ranks that were not told."""
+        self.address = ""
+        """Of this node, that its ranks meet at."""
         self.umask = os.umask(0o077)
         self._hire_starter()
 
@@ -83,28 +84,35 @@ class Crew:
         )
         theirs.close()
         self.link = ours
-        self.ready = False
-        self._waiting: list[tuple[dict[str, Any], tuple[int, ...]]] = []
+        self._outbox = Outbox(ours)
 
-    def start(self, placement: Placement) -> None:
-        width = len(str(placement.world_size - 1))
+    def start(self, start: Start) -> None:
+        placement = start.placement
         for local_rank in range(placement.procs_per_node):
             rank = placement.rank(local_rank)
-            self._node_dir.prepare(rank)
-            read_fd, write_fd = os.pipe()
-            log = self._sinks.log(self._attempt.rank_log(rank))
-            self.members[rank] = Member(rank, RankOutput(read_fd, rank, width, log, self._node_log))
+            output = self._enlist(placement, local_rank)
             self._order(
-                "rank", write_fd, rank=rank, generation=placement.generation, umask=self.umask,
-                env={**self._unless_set(self.network), **placement.variables(local_rank), **self._rank_variables(rank)},
+                "rank", output, rank=rank, generation=placement.generation, umask=self.umask,
+                env={**self._unless_set(self.network), **self._rank_variables(placement, local_rank)},
             )  # fmt: skip
-            os.close(write_fd)
+            os.close(output)
+
+    def _enlist(self, placement: Placement, local_rank: int) -> int:
+        """A new member, and the end of the pipe that it is to write to."""
+        rank, width = placement.rank(local_rank), len(str(placement.world_size - 1))
+        self._node_dir.prepare(rank)
+        read_fd, write_fd = os.pipe()
+        log = self._sinks.log(self._attempt.rank_log(rank))
+        self.members[rank] = Member(rank, RankOutput(read_fd, rank, width, log, self._node_log))
+        return write_fd
 
     def _unless_set(self, variables: dict[str, str]) -> dict[str, str]:
         return {name: value for name, value in variables.items() if name not in self._environ}
 
-    def _rank_variables(self, rank: int) -> dict[str, str]:
+    def _rank_variables(self, placement: Placement, local_rank: int) -> dict[str, str]:
+        rank = placement.rank(local_rank)
         return {
+            **placement.variables(local_rank),
             "TORCHELASTIC_ERROR_FILE": str(self._node_dir.error(rank)),
             "ECHELON_NODE_DIR": str(self._node_dir.path),
             "ECHELON_RUN_DIR": str(self._shown_run_path),
@@ -114,43 +122,27 @@ class Crew:
         self._order("store", listener, address=address, port=port)
 
     def _order(self, kind: str, /, *fds: int, **order: Any) -> None:
-        """To the starter. While it imports torch, or has its hands full, orders wait here, never the agent."""
-        self._waiting.append(({"is": kind, **order}, tuple(map(os.dup, fds))))
-        self.send_orders()
+        """To the starter, as soon as it has imported torch."""
+        self._outbox.put({"is": kind, **order}, *fds)
 
     def get_going(self) -> None:
-        self.ready = True
-        self.send_orders()
+        self._outbox.is_open = True
+        self._outbox.send()
 
     def send_orders(self) -> None:
-        while self.ready and self._waiting:
-            message, fds = self._waiting[0]
-            try:
-                send_order(self.link, message, fds)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno == errno.ETOOMANYREFS:
-                    return  # too many descriptors are under way: later
-                self._drop_orders()  # the starter is gone; `hear` says so
-                return
-            self._waiting.pop(0)
-            for fd in fds:
-                os.close(fd)
+        self._outbox.send()
+
+    @property
+    def ready(self) -> bool:
+        return self._outbox.is_open
 
     @property
     def has_orders(self) -> bool:
-        return self.ready and bool(self._waiting)
-
-    def _drop_orders(self) -> None:
-        for _, fds in self._waiting:
-            for fd in fds:
-                os.close(fd)
-        self._waiting.clear()
+        return self._outbox.is_busy
 
     def take_back(self) -> None:
         """What has not been started yet never will be."""
-        self._drop_orders()
+        self._outbox.drop()
         self.clear()
 
     def hear(self) -> dict[str, Any] | None:
@@ -204,22 +196,43 @@ class Crew:
         self._signal([m.rank for m in self.living() if m.rank not in deaf], signal.SIGTERM)
 
     def _signal(self, ranks: list[int], signum: int) -> None:
-        self._order("signal", ranks=ranks, signal=signum, group=True)
+        self._send_signal(ranks, signum, group=True)
+
+    def _send_signal(self, ranks: list[int], signum: int, *, group: bool) -> None:
+        self._order("signal", ranks=ranks, signal=signum, group=group)
 
     def signal_those_who_listen(self, signum: int) -> list[int]:
         """Only to ranks with a handler for it: to the others it would be death."""
         ranks = [m.rank for m in self.living() if m.pid is not None and processes.catches(m.pid, signum)]
-        self._order("signal", ranks=ranks, signal=signum, group=False)
+        self._send_signal(ranks, signum, group=False)
         return ranks
 
     def wake_the_stopped(self) -> None:
         ranks = [m.rank for m in self.living() if m.pid is not None and processes.is_stopped(m.pid)]
-        self._order("signal", ranks=ranks, signal=int(signal.SIGCONT), group=False)
+        self._send_signal(ranks, signal.SIGCONT, group=False)
+
+    # What others have to say who start ranks: nobody here
+
+    def sources(self) -> list[int]:
+        return []
+
+    def hear_others(self, readable: list[int]) -> list[dict[str, Any]]:  # noqa: ARG002
+        return []
+
+    def launcher_left(self, code: int) -> list[dict[str, Any]]:  # noqa: ARG002
+        return []
 
     # Endings
 
-    def sweep(self, generation: int) -> None:
-        self._order("sweep", generation=generation)
+    def write_off_absent(self) -> None:
+        """Those that have not come by now never will."""
+
+    def is_clear(self, now: float) -> bool:  # noqa: ARG002
+        """Whether nobody stands any more between us and the ranks that have left."""
+        return True
+
+    def sweep(self, generation: int, patience: float) -> None:  # noqa: ARG002
+        self._order("sweep", generation=generation, patience=0.0)
 
     def kill_starter(self) -> None:
         """Its ranks die with it."""
@@ -229,7 +242,7 @@ class Crew:
         """After the starter's death: what it left is ended, and a new one hired. The ranks that died with it."""
         self._reap_starter()
         self._end_strays()
-        self._drop_orders()
+        self._outbox.drop()
         self.link.close()
         dead = [member.rank for member in self.living()]
         self._hire_starter()
@@ -281,5 +294,5 @@ class Crew:
             self._starter.kill()
             self._reap_starter()
         self._end_strays()
-        self._drop_orders()
+        self._outbox.drop()
         self.clear()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import replace
 
-from echelon.exit_codes import REQUEUE, TIME_LIMIT
+from echelon.exit_codes import TIME_LIMIT
 from echelon.node.faults import Fault, fault_of, signal_name
 from echelon.node.gather import alive, begin, begin_when_gathered, finish, ready, requeue, with_node
+from echelon.node.leaving import asks_for_another_attempt, in_time
 from echelon.node.messages import Exit
 from echelon.node.recover import further, recover, tally
 from echelon.node.situation import (
@@ -22,6 +22,7 @@ from echelon.node.situation import (
     Event,
     GiveNotice,
     Hopeless,
+    LauncherLost,
     Loss,
     NodeState,
     NodeStopped,
@@ -42,7 +43,9 @@ from echelon.node.situation import (
     StoreLost,
     TimeIsUp,
     WarningCame,
-)
+)  # fmt: skip
+
+AT_WORK = (Phase.RUNNING, Phase.WINDING)
 
 
 def opening(rules: Rules) -> Decision:
@@ -74,6 +77,8 @@ def decide(state: State, event: Event) -> Decision:
             return _answered(state, event.node, Phase.STOPPING)
         case StoreLost():
             return _stop(state, fault=Fault(sentence=f"the rendezvous store on {event.host} died"))
+        case LauncherLost():
+            return _launcher_lost(state, event.sentence)
         case PhaseTimedOut():
             return _timed_out(state, event.phase)
         case NoticeDue():
@@ -107,7 +112,8 @@ def _bound(state: State, event: PortBound) -> Decision:
     if state.phase is not Phase.BINDING:
         return state, ()
     state = replace(state, phase=Phase.RUNNING)
-    start = StartRanks(state.generation, state.members, event.address, event.port, event.store_is_up)
+    ports = (event.port, event.store_is_up, event.launcher_port)
+    start = StartRanks(state.generation, state.members, event.address, *ports)
     notice = (GiveNotice(state.members),) if state.notice else ()
     return state, (start, *notice)
 
@@ -118,38 +124,31 @@ def _bound(state: State, event: PortBound) -> Decision:
 def _exited(state: State, exit: Exit) -> Decision:
     state = replace(state, exits={**state.exits, exit.rank: exit})
     state = further(state, exit.step, exit.committed, moved=exit.lines > 0)
-    if state.phase not in (Phase.RUNNING, Phase.WINDING):
+    if state.phase not in AT_WORK:
         return state, ()
     if len(state.exits) == len(state.members) * state.rules.procs_per_node:
         return _all_left(state)
     if state.phase is Phase.WINDING or exit.code == 0:
         return state, ()
-    if _asks_for_another_attempt(state, exit):
+    if asks_for_another_attempt(state, exit):
         return replace(state, phase=Phase.WINDING), ()
     return _stop(state)
 
 
-def _asks_for_another_attempt(state: State, exit: Exit) -> bool:
-    """By its exit code; or it died of the TERM with which the scheduler ends the job early."""
-    return exit.code == REQUEUE or (state.warned and exit.code == -signal.SIGTERM)
+def _launcher_lost(state: State, sentence: str) -> Decision:
+    if state.phase not in AT_WORK:
+        return state, ()  # it ends because its ranks are being stopped
+    outcome = requeue(state, in_time(state)) if state.warned else None
+    return _stop(state, outcome=outcome, fault=None if outcome else Fault(sentence=sentence))
 
 
 def _all_left(state: State) -> Decision:
     codes = {exit.code for exit in state.exits.values()}
     if codes == {0}:
         return _stop(state, outcome=Outcome(ending=Ending.SUCCEEDED, exit_code=0, reason="all ranks finished"))
-    if any(_asks_for_another_attempt(state, exit) for exit in state.exits.values()):
-        return _stop(state, outcome=requeue(state, _in_time(state)))
+    if any(asks_for_another_attempt(state, exit) for exit in state.exits.values()):
+        return _stop(state, outcome=requeue(state, in_time(state)))
     return _stop(state)
-
-
-def _in_time(state: State) -> str:
-    """Some rank asked to be requeued; one that failed on the way out is not passed over in silence."""
-    failed = fault_of([exit for exit in state.exits.values() if not _asks_for_another_attempt(state, exit)])
-    everyone = len(state.exits) == len(state.members) * state.rules.procs_per_node
-    who = "the ranks" if everyone else f"{len(state.exits)} ranks"
-    why = "the scheduler is ending the job" if state.warned else f"{who} stopped in time"
-    return why + (f", though {failed.sentence}" if failed is not None else "")
 
 
 # Stopping: every fault, cancel and end goes through here, so that one stop is one stop
@@ -232,7 +231,7 @@ def _timed_out(state: State, phase: Phase) -> Decision:
         case Phase.BINDING:
             return _lost(state, AgentLost(state.members[0], Loss.HOST))
         case Phase.WINDING:
-            return _stop(state, outcome=requeue(state, f"{_in_time(state)}, and those that did not were ended"))
+            return _stop(state, outcome=requeue(state, f"{in_time(state)}, and those that did not were ended"))
         case Phase.DUMPING:
             return _stop_ranks(state)
         case Phase.STOPPING:
@@ -255,10 +254,8 @@ def _gathering_timed_out(state: State) -> Decision:
     names = ", ".join(state.hosts.get(node, f"node {node}") for node in absent)
     because = f"no agent came from {names} in time"
     hint = "job.out in the run's folder has what they said; --join-timeout gives them longer"
-    if state.rules.host_comes_back:
-        outcome = Outcome(ending=Ending.FAILED, exit_code=1, reason=because, hint=hint)
-    else:
-        outcome = requeue(state, because, 1, hint)
+    failed = Outcome(ending=Ending.FAILED, exit_code=1, reason=because, hint=hint)
+    outcome = failed if state.rules.host_comes_back else requeue(state, because, 1, hint)
     state, actions = finish(state, outcome)
     return state, (*ends, *actions)
 
@@ -275,8 +272,7 @@ def _stopping_timed_out(state: State) -> Decision:
 def _noticed(state: State) -> Decision:
     if state.notice:
         return state, ()
-    running = state.phase in (Phase.RUNNING, Phase.WINDING)
-    return replace(state, notice=True), (GiveNotice(state.members),) if running else ()
+    return replace(state, notice=True), (GiveNotice(state.members),) if state.phase in AT_WORK else ()
 
 
 def _time_is_up(state: State) -> Decision:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from echelon.errors import EchelonError
+from echelon.job import Job
+from echelon.launchers import Scope, scope_of
 from echelon.node import kinship
 from echelon.node.agent import Agent
 from echelon.node.carried import host_environ, wait_for_environment
@@ -23,6 +25,8 @@ from echelon.node.project import job_here
 from echelon.node.sinks import InRunDirectory
 from echelon.node.stopping import STARTER_SECONDS
 from echelon.run_dir import RunDir
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  the folder in it is made for us alone
 
 
 def main(
@@ -41,11 +45,16 @@ def main(
         return channel, channel.own_address
 
     post = Post(
-        job=job, node=node, host=host, node_dir=NodeDir.create(run_dir.run_id), attempt=run_dir.attempt(attempt),
-        environ=node_environ(decoded(os.environ), job), run_path=run_path, shown_run_path=run_path,
-        sinks=InRunDirectory(),
+        job=job, node=node, host=host, node_dir=NodeDir.create(run_dir.run_id, _shared_memory(job)),
+        attempt=run_dir.attempt(attempt), environ=node_environ(decoded(os.environ), job), run_path=run_path,
+        shown_run_path=run_path, sinks=InRunDirectory(),
     )  # fmt: skip
     return serve(post, connect, environment_follows=environment_follows)
+
+
+def _shared_memory(job: Job) -> Path | None:
+    """For the folder that workers inside of a container must see as well: their /tmp may be another one."""
+    return SHARED_MEMORY if scope_of(job) is Scope.JOB and os.access(SHARED_MEMORY, os.W_OK) else None
 
 
 def serve(post: Post, connect: Callable[[], tuple[Channel, str]], *, environment_follows: bool = False) -> int:

@@ -34,8 +34,12 @@ def main() -> None:
 
             warm.main(int(link), int(parent), Path(run), Path(node_dir))
         case ["rank", node_dir, rank, *script]:
-            from echelon.node import warm
+            from echelon.node import cold
 
-            warm.rank_main(Path(node_dir), int(rank), script)
+            cold.rank_main(Path(node_dir), int(rank), script)
+        case ["worker", launcher]:
+            from echelon.node import worker
+
+            sys.exit(worker.main(launcher))
         case _:
             sys.exit("echelon.pyz is started by echelon run; see echelon --help")

@@ -18,6 +18,17 @@ def _nodes_here(job: Job) -> int:
     return job.resources.nodes if job.scheduler == "local" else 1
 
 
+OURS = (
+    *("OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "PYTHONPATH", "PYTORCH_NVML_BASED_CUDA_CHECK"),
+    "CUDA_VISIBLE_DEVICES",
+)
+
+
+def ours(environ: dict[str, str]) -> dict[str, str]:
+    """What a node adds to the environment that it was given."""
+    return {name: environ[name] for name in OURS if name in environ}
+
+
 def node_environ(environ: dict[str, str], job: Job) -> dict[str, str]:
     """What every rank of this node finds in its environment, before its own rank's variables."""
     cores = len(os.sched_getaffinity(0)) // _nodes_here(job)

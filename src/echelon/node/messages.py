@@ -27,6 +27,10 @@ class Bind:
 @dataclass(frozen=True, kw_only=True)
 class Start:
     placement: Placement
+    hosts: tuple[str, ...] = ()
+    """Names by node rank, for a launcher that starts the ranks of all nodes."""
+    folders: tuple[str, ...] = ()
+    """The nodes' own folders, in the same order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +75,8 @@ class Bound:
     generation: int
     port: int
     store_is_up: bool
+    launcher_port: int = 0
+    """One more, where the launcher's own processes need one to meet at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +121,14 @@ class StoreDied:
     """The rendezvous store has gone while the ranks may still need it."""
 
     generation: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LauncherFailed:
+    """What was to start the ranks, and to stay with them, did not; told as a sentence."""
+
+    generation: int
+    sentence: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +192,10 @@ class Written:
 
 
 Downward = Union[Environment, Bind, Start, Notice, SaveStacks, Stop, Ping, Leave]
-Upward = Union[Hello, Bound, Started, Exited, StoreDied, StacksSaved, Stopped, Pulse, Trouble, Warned, Remark, Written]
+Upward = Union[
+    Hello, Bound, Started, Exited, StoreDied, LauncherFailed, StacksSaved, Stopped, Pulse, Trouble, Warned, Remark,
+    Written,
+]  # fmt: skip
 Message = Union[Downward, Upward]
 
 KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in (*get_args(Downward), *get_args(Upward))}

@@ -24,8 +24,8 @@ class NodeDir:
         self.path = path
 
     @classmethod
-    def create(cls, run_id: str) -> NodeDir:
-        return cls.claimed(Path(tempfile.mkdtemp(prefix=f"{PREFIX}{run_id}-")))
+    def create(cls, run_id: str, folder: Path | None = None) -> NodeDir:
+        return cls.claimed(Path(tempfile.mkdtemp(prefix=f"{PREFIX}{run_id}-", dir=folder)))
 
     @classmethod
     def claimed(cls, path: Path) -> NodeDir:

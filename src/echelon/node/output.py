@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 LONGEST_LINE_BYTES = 1 << 16
+LINES_KEPT = 20
 
 
 class LineSplitter:
@@ -63,6 +64,42 @@ class LogFile:
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+class LauncherOutput:
+    """What a launcher itself has to say: its lines go to the node's log under its name, and the last ones are kept."""
+
+    def __init__(self, read_fd: int, name: str, node_log: Log) -> None:
+        os.set_blocking(read_fd, False)
+        self.fd = read_fd
+        self.ended = False
+        self._tag = f"[{name}] ".encode()
+        self._splitter = LineSplitter()
+        self._node_log = node_log
+        self._last: list[str] = []
+
+    def drain(self) -> None:
+        while not self.ended:
+            try:
+                data = os.read(self.fd, 1 << 16)
+            except BlockingIOError:
+                return
+            self.ended = not data
+            self._keep(self._splitter.feed(data) if data else self._splitter.finish())
+
+    def _keep(self, lines: list[bytes]) -> None:
+        self._node_log.write(b"".join(self._tag + line + b"\n" for line in lines))
+        self._last = [*self._last, *(line.decode(errors="replace") for line in lines)][-LINES_KEPT:]
+
+    def gist(self) -> str:
+        """The last of its words, in which programs mostly say what was wrong."""
+        told = [line.strip() for line in self._last if line.strip(" -=*#\t")]
+        return told[-1] if told else ""
+
+    def close(self) -> None:
+        self.drain()
+        self._keep(self._splitter.finish())
+        os.close(self.fd)
 
 
 class RankOutput:

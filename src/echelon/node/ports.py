@@ -34,3 +34,24 @@ def bind(address: str, ports: str | None) -> socket.socket:
 def hold(sock: socket.socket) -> None:
     """Keeps the port from everyone but a server that sets SO_REUSEADDR, as torch's store does."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
+class Held:
+    """Ports that are kept until a store of torch's listens on them."""
+
+    def __init__(self) -> None:
+        self._socks: list[socket.socket] = []
+
+    def take(self, address: str, ports: str | None) -> int:
+        sock = bind(address, ports)
+        self._socks.append(sock)  # taken before the next one is looked for
+        return int(sock.getsockname()[1])
+
+    def share(self) -> None:
+        """Not before all are taken: two that may be shared could be one."""
+        for sock in self._socks:
+            hold(sock)
+
+    def release(self) -> None:
+        while self._socks:
+            self._socks.pop().close()

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from echelon.job import Job
+from echelon.launchers import Scope, scope_of
 from echelon.node.crew import Crew
+from echelon.node.launched import LaunchedCrew
 from echelon.node.messages import Hello
 from echelon.node.node_dir import NodeDir
 from echelon.node.sinks import Sinks
@@ -33,7 +35,8 @@ class Post:
         return Hello(node=self.node, host=self.host, address=address, pid=os.getpid(), node_dir=folder)
 
     def crew(self) -> Crew:
-        return Crew(
+        kind = Crew if scope_of(self.job) is Scope.RANK else LaunchedCrew
+        return kind(
             job=self.job, run_path=self.run_path, shown_run_path=self.shown_run_path, attempt=self.attempt,
             host=self.host, node_dir=self.node_dir, environ=self.environ, sinks=self.sinks,
         )  # fmt: skip

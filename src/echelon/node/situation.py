@@ -121,6 +121,7 @@ class PortBound:
     address: str
     port: int
     store_is_up: bool
+    launcher_port: int = 0
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,12 @@ class StoreLost:
 
 
 @dataclass(frozen=True)
+class LauncherLost:
+    generation: int
+    sentence: str
+
+
+@dataclass(frozen=True)
 class PhaseTimedOut:
     phase: Phase
 
@@ -195,7 +202,7 @@ class Hopeless:
 
 Event = Union[
     AgentJoined, AgentLost, PortBound, RankExited, Progressed, RanksHung, StacksWritten, NodeStopped,
-    StoreLost, PhaseTimedOut, NoticeDue, TimeIsUp, WarningCame, CancelAsked, Hopeless,
+    StoreLost, LauncherLost, PhaseTimedOut, NoticeDue, TimeIsUp, WarningCame, CancelAsked, Hopeless,
 ]  # fmt: skip
 
 
@@ -227,6 +234,7 @@ class StartRanks:
     address: str
     port: int
     store_is_up: bool
+    launcher_port: int = 0
 
 
 @dataclass(frozen=True)

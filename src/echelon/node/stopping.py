@@ -7,6 +7,8 @@ import signal
 from echelon.node.crew import Crew
 
 STARTER_SECONDS = 5.0
+LAUNCHER_SECONDS = 2.0
+"""Beyond the grace that ranks on other hosts have, for a launcher of them all to leave by itself."""
 
 
 class Stopping:
@@ -18,8 +20,8 @@ class Stopping:
         self._kill_at = now + grace
         self._sweeping = False
         self._give_up_at = float("inf")
+        crew.write_off_absent()
         if not crew.living():
-            self._sweep(now)
             return
         if grace > 0:
             crew.ask_to_leave()
@@ -32,7 +34,8 @@ class Stopping:
             self._give_up_at = float("inf")
             self._crew.kill_starter()
         elif not self._crew.living() and not self._sweeping:
-            self._sweep(now)
+            if self._crew.is_clear(now):
+                self._sweep(now)
         elif now >= self._kill_at and self._crew.living():
             self._crew.signal_all(signal.SIGKILL)
             self._kill_at = now + 1.0
@@ -40,5 +43,6 @@ class Stopping:
 
     def _sweep(self, now: float) -> None:
         self._sweeping = True
-        self._give_up_at = now + STARTER_SECONDS * 2
-        self._crew.sweep(self.generation)
+        patience = max(0.0, self._kill_at - now) + LAUNCHER_SECONDS
+        self._give_up_at = now + STARTER_SECONDS * 2 + patience
+        self._crew.sweep(self.generation, patience)

@@ -20,6 +20,7 @@ from echelon.node.messages import (
     Bound,
     Exited,
     Hello,
+    LauncherFailed,
     Leave,
     Notice,
     Ping,
@@ -27,7 +28,6 @@ from echelon.node.messages import (
     Remark,
     SaveStacks,
     StacksSaved,
-    Start,
     Started,
     Stop,
     Stopped,
@@ -51,6 +51,7 @@ from echelon.node.situation import (
     Finish,
     GiveNotice,
     Hopeless,
+    LauncherLost,
     NodeStopped,
     NoticeDue,
     Outcome,
@@ -146,20 +147,18 @@ class Supervisor:
                 self._handle(AgentJoined(node, message.host))
             case Bound():
                 address = self._agents.agents[node].address
-                self._handle(PortBound(message.generation, address, message.port, message.store_is_up))
+                port, second = message.port, message.launcher_port
+                self._handle(PortBound(message.generation, address, port, message.store_is_up, second))
             case Started():
-                self._record.event(
-                    Kind.RANK_READY,
-                    rank=message.rank,
-                    pid=message.pid,
-                    node=node,
-                    generation=message.generation,
-                )
+                facts = {"rank": message.rank, "pid": message.pid, "node": node, "generation": message.generation}
+                self._record.event(Kind.RANK_READY, **facts)
             case Exited():
                 self._watch.forget(message.exit.rank)
                 self._handle(RankExited(message.generation, message.exit))
             case StoreDied():
                 self._handle(StoreLost(message.generation, self._host(node)))
+            case LauncherFailed():
+                self._handle(LauncherLost(message.generation, message.sentence))
             case StacksSaved():
                 self._handle(StacksWritten(message.generation, node))
             case Stopped():
@@ -264,9 +263,9 @@ class Supervisor:
                 run_id=self._run_id, attempt=self._attempt, generation=action.generation, node_rank=node_rank,
                 nodes=len(action.members), procs_per_node=self._job.resources.procs_per_node,
                 main_address=action.address, main_port=action.port, store_is_up=action.store_is_up,
-                max_restarts=self._job.policies.restarts,
+                max_restarts=self._job.policies.restarts, launcher_port=action.launcher_port,
             )  # fmt: skip
-            self._agents.tell(node, Start(placement=placement))
+            self._agents.tell(node, self._agents.start_message(action.members, placement))
 
     def _give_notice(self, action: GiveNotice) -> None:
         left = min(self._clock.seconds_left(time.monotonic()), self._job.policies.notice.total_seconds())

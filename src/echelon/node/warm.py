@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from echelon.environments import CONTAINERS
-from echelon.exit_codes import CANNOT_EXECUTE, NOT_FOUND
-from echelon.job import Job, Script, ScriptKind
-from echelon.node import kinship, processes
+from echelon.job import Job, Script
+from echelon.node import cold, kinship, processes
 from echelon.node.as_main import run_as_main
 from echelon.node.node_dir import NodeDir
 from echelon.node.orders import receive_order, send_order
@@ -35,14 +34,12 @@ BUILDS_DDP = re.compile(
     r"DistributedDataParallel|\bDDP\b|fully_shard|FSDP|torch\.compile|\.wrap\(|Trainer|[Aa]ccelerat"
 )
 SWEEP_SECONDS = 5.0
-FOR_THE_AGENT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-"""What a scheduler sends to every process of a job is the agent's to answer; ranks get them as a script would."""
 
 
 def main(link_fd: int, parent: int, run_path: Path, node_path: Path) -> None:
     """In a forked rank this returns, or raises, as the user's script does."""
     kinship.die_with_parent(parent)
-    for signum in FOR_THE_AGENT:
+    for signum in cold.FOR_THE_AGENT:
         signal.signal(signum, signal.SIG_IGN)
     job = job_here(RunDir(run_path))
     link = socket.socket(fileno=link_fd)
@@ -102,6 +99,10 @@ class Starter:
     """Living ranks: pid and generation by rank."""
     store: int | None = None
     """The pid of the rendezvous store, where this node has it."""
+    launcher: int | None = None
+    """The pid of what starts the ranks, where that is not for us to do."""
+    patience: float = 0.0
+    """How long it is given to leave by itself."""
 
     def serve(self) -> dict[str, Any] | None:
         """Takes orders until the agent is gone; in a forked rank, returns the order that made it."""
@@ -134,8 +135,10 @@ class Starter:
                 return self._fork_store(order, fds[0])
             case "signal":
                 self._signal(order["ranks"], order["signal"], order["group"])
+            case "launch":
+                return self._fork_launcher(order, fds[0])
             case "sweep":
-                self._sweep()
+                self._sweep(order["patience"])
                 self._say("swept", generation=order["generation"])
         return False
 
@@ -150,7 +153,7 @@ class Starter:
         pid = os.fork()
         if pid == 0:
             self._leave_the_starter(parent)
-            _connect_output(output)
+            cold.connect_output(output)
             return True
         os.close(output)
         self.ranks[order["rank"]] = (pid, order["generation"])
@@ -167,6 +170,17 @@ class Starter:
             return True
         os.close(listener)
         self.store = pid
+        return False
+
+    def _fork_launcher(self, order: dict[str, Any], output: int) -> bool:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._leave_the_starter(parent)
+            cold.connect_output(output)
+            return True
+        os.close(output)
+        self.launcher, self.patience = pid, order["patience"]
         return False
 
     def _leave_the_starter(self, parent: int) -> None:
@@ -196,14 +210,25 @@ class Starter:
         if pid == self.store:
             self.store = None
             self._say("store_died")
+        if pid == self.launcher:
+            self.launcher = None
+            self._say("launcher_left", code=code)
         for rank, (known, generation) in list(self.ranks.items()):
             if known == pid:
                 del self.ranks[rank]
                 self._say("exited", rank=rank, generation=generation, code=code, time=time.time())
 
-    def _sweep(self) -> None:
-        """Ends every process that the ranks left behind; killing a parent hands us its children, so look again."""
+    def _sweep(self, patience: float) -> None:
+        """Ends every process that the ranks left behind; killing a parent hands us its children, so look again.
+
+        With patience a launcher may leave by itself: it has something to tidy up on other hosts, and there ranks may
+        still be in their grace.
+        """
         self.store = None  # it ends here as it should
+        deadline = time.monotonic() + patience
+        while self.launcher is not None and time.monotonic() < deadline:
+            self._reap()
+            time.sleep(0.005)
         deadline = time.monotonic() + SWEEP_SECONDS
         while time.monotonic() < deadline:
             processes.kill_descendants(os.getpid())
@@ -213,24 +238,17 @@ class Starter:
             time.sleep(0.002)
 
     def _end_everything(self) -> None:
-        self._sweep()
+        self._sweep(self.patience)
         self.node_dir.remove()
-
-
-def _connect_output(output: int) -> None:
-    null = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((null, 0), (output, 1), (output, 2)):
-        os.dup2(source, target)
-    os.close(null)
-    os.close(output)
 
 
 def _run(job: Job, order: dict[str, Any], node_dir: NodeDir) -> None:
     if order["is"] == "store":
         _be_the_store(order)
         return
-    for signum in FOR_THE_AGENT:
-        signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
+    if order["is"] == "launch":
+        _be_the_launcher(order)
+    cold.hear_signals()
     os.environ.update(order["env"])
     os.umask(order["umask"])
     os.chdir(job.inner_cwd)
@@ -238,7 +256,7 @@ def _run(job: Job, order: dict[str, Any], node_dir: NodeDir) -> None:
         _reseed()
         run_as_main(job.script, node_dir.error(order["rank"]), node_dir.stacks(order["rank"]))
     else:
-        _execute(_cold_argv(job, order["rank"], node_dir))
+        cold.execute(cold.argv(job, order["rank"], node_dir))
 
 
 def _be_the_store(order: dict[str, Any]) -> None:
@@ -255,43 +273,19 @@ def _be_the_store(order: dict[str, Any]) -> None:
         signal.pause()
 
 
+def _be_the_launcher(order: dict[str, Any]) -> None:
+    """What a scheduler sends to every process of a job is the agent's to answer, and would be the launcher's death:
+    torchrun dies of USR1 and leaves its ranks, and ends them all at a TERM that they could have outlived."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, cold.SHIELDED)
+    for name in order["without"]:
+        os.environ.pop(name, None)
+    os.environ.update(order["env"])
+    cold.execute(tuple(order["argv"]))
+
+
 def _reseed() -> None:
     """Forked ranks must not share random numbers that separate interpreters would not share."""
     random.seed()
     sys.modules["torch"].default_generator.seed()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
-
-
-def _cold_argv(job: Job, rank: int, node_dir: NodeDir) -> tuple[str, ...]:
-    if job.script.kind is ScriptKind.COMMAND:
-        return (job.script.target, *job.script.args)
-    flag = ("-m",) if job.script.kind is ScriptKind.MODULE else ()
-    node_side = sys.argv[0]
-    return (
-        job.python,
-        node_side,
-        "rank",
-        str(node_dir.path),
-        str(rank),
-        *flag,
-        job.script.target,
-        *job.script.args,
-    )
-
-
-def rank_main(node_path: Path, rank: int, argv: list[str]) -> None:
-    """A cold rank: a new interpreter that does what a forked one does."""
-    kind = ScriptKind.MODULE if argv[0] == "-m" else ScriptKind.FILE
-    target, *args = argv[1:] if kind is ScriptKind.MODULE else argv
-    node_dir = NodeDir(node_path)
-    run_as_main(Script(kind=kind, target=target, args=tuple(args)), node_dir.error(rank), node_dir.stacks(rank))
-
-
-def _execute(argv: tuple[str, ...]) -> None:
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it; a program must not inherit that
-    try:
-        os.execvp(argv[0], argv)
-    except OSError as error:
-        print(f"cannot run {argv[0]}: {error.strerror}", file=sys.stderr, flush=True)
-        os._exit(NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_EXECUTE)

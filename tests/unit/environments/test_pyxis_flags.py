@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from echelon.environments.pyxis import srun_flags
+from echelon.environments.pyxis import container_flags, srun_flags
 from echelon.job import Enclosure, Job, Script, ScriptKind
-from echelon.node.hosts.slurm import container_flags, srun_argv
+from echelon.node.hosts.slurm import srun_argv
 
 RUN = Path("/home/ada/runs/gpt")
 JOB = Job(name="gpt", script=Script(kind=ScriptKind.FILE, target="x.py"), cwd="/home/ada", python="python3")
@@ -44,7 +44,7 @@ def test_a_container_of_that_name_needs_no_image():
 
 
 def test_srun_gets_them_only_for_pyxis_and_before_the_command():
-    assert container_flags(JOB, RUN, {}) == []
+    assert container_flags(JOB, RUN, {}) == ()
     flags = container_flags(job(image="/a.sqsh"), RUN, {"A_KEY": "hush"})
     assert "--container-env=A_KEY" in flags
     argv = srun_argv(job(image="/a.sqsh"), "n1", None, ["/bin/bash", "node.sh"], flags)

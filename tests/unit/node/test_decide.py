@@ -21,6 +21,7 @@ from echelon.node.situation import (
     Finish,
     GiveNotice,
     Hopeless,
+    LauncherLost,
     Loss,
     NodeState,
     NodeStopped,
@@ -287,6 +288,28 @@ def test_the_last_rank_failing_after_the_others_finished_is_a_fault():
 # One fault is one restart
 
 
+def test_a_launcher_that_ends_before_its_ranks_is_a_fault():
+    story = Story(restarts=1).run().tell(LauncherLost(0, "torchrun on host1 was killed by SIGKILL"))
+    assert story.phase is Phase.STOPPING
+    story.stopped()
+    assert story.done(ReportFault)[0].fault.sentence == "torchrun on host1 was killed by SIGKILL"
+
+
+def test_a_launcher_that_ends_because_its_ranks_do_is_not_the_fault():
+    story = Story(restarts=1).run().leave(0, 3).tell(LauncherLost(0, "torchrun on host1 ended with code 1")).stopped()
+    assert story.done(ReportFault)[0].fault.sentence == "rank 0 on host0 exited with code 3"
+
+
+def test_a_launcher_of_the_last_generation_is_nobodys_fault():
+    story = Story(restarts=2).run().die().again().tell(LauncherLost(0, "late"))
+    assert story.phase is Phase.RUNNING
+
+
+def test_the_launchers_own_port_is_handed_on():
+    story = Story().gather().tell(PortBound(0, "10.0.0.7", 4711, False, 4712))
+    assert story.last == (StartRanks(0, (0, 1), "10.0.0.7", 4711, False, 4712),)
+
+
 def test_several_ranks_dying_at_once_use_one_restart():
     story = Story(restarts=5).run().leave(0, 1).leave(1, -9).leave(2, 1).leave(3, 1).stopped()
     assert story.state.restarts_used == 1
@@ -440,6 +463,14 @@ def test_ranks_that_die_of_the_schedulers_term_are_requeued_and_it_costs_nothing
     story.leave(0, -signal.SIGTERM).leave(1, 75).stopped()
     assert story.outcome.ending is Ending.REQUEUED
     assert not story.outcome.counts
+
+
+@pytest.mark.parametrize("code", [-signal.SIGTERM, -signal.SIGKILL])
+def test_what_a_launcher_makes_of_a_warning_is_a_requeue_that_costs_none(code):
+    story = Story(procs_per_node=1).run().tell(WarningCame()).leave(0, code)
+    story.tell(LauncherLost(0, "srun on host0 ended with code 137")).stopped()
+    assert (story.outcome.ending, story.outcome.counts) == (Ending.REQUEUED, False)
+    assert story.outcome.reason == "the scheduler is ending the job"
 
 
 def test_a_term_without_a_warning_is_a_fault():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.node.output import LONGEST_LINE_BYTES, LineSplitter, LogFile, RankOutput
+from echelon.node.output import LONGEST_LINE_BYTES, LauncherOutput, LineSplitter, LogFile, RankOutput
 
 
 def split(*chunks):
@@ -127,3 +127,31 @@ def test_one_rank_that_writes_much_does_not_keep_the_reader(rank_output):
     assert output.drain()
     output.close()
     assert (folder / "rank.out").stat().st_size == 4010
+
+
+@pytest.mark.parametrize(
+    ("said", "gist"),
+    [
+        (b"", ""),
+        (b"one\ntwo\n", "two"),
+        (b"one\ntwo", "two"),
+        (b"usage: x\n------\n  x: error: no such option \n------\n\n", "x: error: no such option"),
+        (b"\xff\n", "\ufffd"),
+        (b"===\n---\n", ""),
+    ],
+)
+def test_what_a_launcher_said_last_and_its_lines_in_the_nodes_log(tmp_path, said, gist):
+    read, write = os.pipe()
+    node_log = LogFile(tmp_path / "node.out")
+    output = LauncherOutput(read, "torchrun", node_log)
+    os.write(write, said)
+    output.drain()
+    assert not output.ended
+    os.close(write)
+    output.drain()
+    assert output.ended
+    assert output.gist() == gist
+    output.close()
+    node_log.close()
+    lines = [b"[torchrun] " + line + b"\n" for line in said.removesuffix(b"\n").split(b"\n")] if said else []
+    assert (tmp_path / "node.out").read_bytes() == b"".join(lines)

@@ -84,3 +84,26 @@ def test_a_held_port_is_refused_to_anyone_else():
 def test_a_port_that_is_bound_but_not_held_is_refused_to_everyone():
     with ports.bind(HERE, None) as sock, pytest.raises(OSError, match="in use"):
         listen(sock.getsockname()[1], reuse=True)
+
+
+def test_two_that_are_held_at_once_are_two_and_let_servers_in():
+    held = ports.Held()
+    numbers = [held.take(HERE, None) for _ in range(2)]
+    held.share()
+    assert len(set(numbers)) == 2
+    for number in numbers:
+        listen(number, reuse=True).close()
+        with pytest.raises(OSError, match="in use"):
+            listen(number, reuse=False)
+    held.release()
+    listen(numbers[0], reuse=False).close()
+
+
+def test_two_of_a_range_of_one():
+    with ports.bind(HERE, None) as sock:
+        number = sock.getsockname()[1]
+    held = ports.Held()
+    held.take(HERE, str(number))
+    with pytest.raises(EnvironmentProblem, match="every port"):
+        held.take(HERE, str(number))
+    held.release()

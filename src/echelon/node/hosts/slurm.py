@@ -7,9 +7,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from echelon.environments import pyxis
+from echelon.environments.pyxis import container_flags
 from echelon.errors import EnvironmentProblem
 from echelon.job import Job
+from echelon.launchers import Scope, scope_of
 from echelon.node.hosts import Host, Hosts, Question
 from echelon.node.hosts.batch_job import BatchHosts, patiently, reserve_of
 from echelon.node.hosts.slurm_requeue import put_back
@@ -68,13 +69,6 @@ def srun_argv(job: Job, host: str, cpus: int | None, argv: Sequence[str], contai
     return ["srun", *options, *container, *argv]
 
 
-def container_flags(job: Job, run_path: Path, environ: Mapping[str, str]) -> list[str]:
-    """Where srun itself makes the container. Secrets win over the image; what else was set is in run.json. Pure."""
-    if job.environment != "pyxis":
-        return []
-    return pyxis.srun_flags(job, run_path, [name for name in job.secret_env if name in environ])
-
-
 class SlurmHosts(BatchHosts):
     carried: Mapping[str, str] | None = None
     early_seconds = 65.0  # it looks every 30 s, and adds a margin
@@ -90,7 +84,7 @@ class SlurmHosts(BatchHosts):
         self.requeues_here = job.scheduler == "allocation"
         self.reserve_seconds = reserve_of(job)
         self.all: Sequence[Host] = [Host(name=name) for name in names_of(job, environ)]
-        self._container = container_flags(job, run_dir.path, environ)
+        self._container = () if scope_of(job) is Scope.JOB else container_flags(job, run_dir.path, environ)
 
     def listen_address(self) -> str:
         ours = {self._environ.get("SLURMD_NODENAME"), socket.gethostname(), socket.gethostname().partition(".")[0]}

@@ -1,0 +1,204 @@
+"""What each launcher is told: nodes, ranks, addresses and ports that were decided before, and nothing left to guess."""
+
+from dataclasses import replace
+
+import pytest
+
+from echelon.job import Job, Launching, Resources, Script, ScriptKind
+from echelon.launchers import LAUNCHERS, Scope, Where, launcher_of, scope_of
+from echelon.launchers.accelerate import config_files, kind_of
+from echelon.launchers.slurm_step import wishes
+
+JOB = Job(
+    name="gpt", script=Script(kind=ScriptKind.FILE, target="train.py"), cwd="/home/ada", python="/venv/bin/python",
+    scheduler="slurm", resources=Resources(nodes=2, procs_per_node=4, gpus_per_node=4),
+)  # fmt: skip
+WHERE = Where(
+    node_rank="1", is_first="0", nodes=2, procs_per_node=4, main_address="10.0.0.1", main_port="29500",
+    own_address="10.0.0.2", launcher_port="29501", hosts=("n1", "n2"), folder="/tmp/echelon-gpt",
+)  # fmt: skip
+WORKER = ("/venv/bin/python", "-I", "echelon.pyz", "worker", "x")
+OTHERS = [name for name in LAUNCHERS if name != "ranks"]
+
+
+def command(name, job=JOB, where=WHERE, environ=None):
+    return launcher_of(name).command(replace(job, launcher=name), where, WORKER, environ or {})
+
+
+def words(name, **options):
+    return command(name, **options).argv
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_worker_comes_last_and_whole(name):
+    assert words(name)[-len(WORKER) :] == WORKER
+
+
+@pytest.mark.parametrize(("name", "scope"), [("ranks", Scope.RANK), ("srun", Scope.JOB), ("mpirun", Scope.JOB)])
+def test_who_starts_whose_ranks(name, scope):
+    assert scope_of(replace(JOB, launcher=name)) is scope
+
+
+@pytest.mark.parametrize("name", ["torchrun", "accelerate", "legacy"])
+def test_one_on_each_node(name):
+    assert scope_of(replace(JOB, launcher=name)) is Scope.NODE
+
+
+@pytest.mark.parametrize("name", ["torchrun", "legacy"])
+def test_torch_meets_where_we_decided_and_restarts_nothing(name):
+    given = set(words(name))
+    assert given >= {"--nnodes=2", "--node-rank=1", "--nproc-per-node=4", "--max-restarts=0", "--no-python"}
+    assert given >= {"--master-addr=10.0.0.1", "--master-port=29500", "--log-dir=/tmp/echelon-gpt"}
+    assert ("--use-env" in given) == (name == "legacy")
+
+
+def test_c10d_is_told_who_its_host_is_and_shares_no_store():
+    made = command("torchrun", replace(JOB, launching=Launching(rdzv="c10d")))
+    assert set(made.argv) >= {"--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:29501", "--rdzv-conf=is_host=0"}
+    assert "--local-addr=10.0.0.2" in made.argv
+    assert not any(word.startswith(("--master", "--node-rank")) for word in made.argv)
+    assert made.env == {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    first = command("torchrun", replace(JOB, launching=Launching(rdzv="c10d")), replace(WHERE, is_first="1"))
+    assert "--rdzv-conf=is_host=1" in first.argv
+
+
+def test_accelerate_gets_the_rank_of_the_machine_and_the_total_of_processes():
+    given = set(words("accelerate"))
+    assert given >= {"--num_machines=2", "--machine_rank=1", "--num_processes=8", "--multi_gpu", "--no_python"}
+    assert given >= {"--main_process_ip=10.0.0.1", "--main_process_port=29500", "--rdzv_backend=static"}
+
+
+@pytest.mark.parametrize(
+    ("config", "flags"),
+    [
+        ("", {"--multi_gpu", "--mixed_precision=no", "--dynamo_backend=no"}),
+        ("distributed_type: MULTI_GPU\nmixed_precision: bf16\n", {"--multi_gpu"}),
+        ("distributed_type: 'NO'\n", {"--multi_gpu"}),
+        ("compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n", set()),
+        ('{\n  "distributed_type": "FSDP"\n}\n', set()),
+        ("distributed_type: DEEPSPEED\n", {"--deepspeed_multinode_launcher=standard"}),
+        ("distributed_type: MEGATRON_LM\n", set()),
+    ],
+)
+def test_accelerates_own_file_chooses_the_kind_of_training(config, flags):
+    given = set(words("accelerate", where=replace(WHERE, config=config)))
+    choices = {"--multi_gpu", "--mixed_precision=no", "--dynamo_backend=no", "--deepspeed_multinode_launcher=standard"}
+    assert given & choices == flags
+
+
+@pytest.mark.parametrize(("gpus", "env"), [(4, {}), (0, {"ACCELERATE_USE_CPU": "true"})])
+def test_accelerate_is_told_where_there_are_no_gpus(gpus, env):
+    job = replace(JOB, resources=replace(JOB.resources, gpus_per_node=gpus))
+    assert command("accelerate", job).env == env
+
+
+def test_a_single_process_of_accelerate_is_no_multi_gpu():
+    alone = replace(WHERE, nodes=1, procs_per_node=1)
+    assert "--multi_gpu" not in words("accelerate", where=alone)
+
+
+def test_an_option_may_choose_the_kind_as_well():
+    job = replace(JOB, launching=Launching(options={"use_fsdp": "", "mixed_precision": "bf16"}))
+    given = words("accelerate", job=job)
+    assert "--multi_gpu" not in given
+    assert [word for word in given if "mixed_precision" in word] == ["--mixed_precision=bf16"]
+
+
+@pytest.mark.parametrize("text", ["", "debug: false\n", "# distributed_type: FSDP\n", "a_distributed_type: FSDP\n"])
+def test_a_file_without_a_kind(text):
+    assert kind_of(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "first"),
+    [
+        ({}, {"HOME": "/home/ada"}, "/home/ada/.cache/huggingface/accelerate/default_config.yaml"),
+        ({}, {"HOME": "/home/ada", "XDG_CACHE_HOME": "/c"}, "/c/huggingface/accelerate/default_config.yaml"),
+        ({}, {"HOME": "/home/ada", "HF_HOME": "/hf"}, "/hf/accelerate/default_config.yaml"),
+        ({"config_file": "a.yaml"}, {"HF_HOME": "/hf"}, "/home/ada/a.yaml"),
+        ({"config-file": "/etc/a.yaml"}, {}, "/etc/a.yaml"),
+    ],
+)
+def test_where_accelerate_keeps_its_file(options, environ, first):
+    assert str(config_files(replace(JOB, launching=Launching(options=options)), environ)[0]) == first
+
+
+def test_srun_starts_one_task_for_each_rank():
+    given = words("srun")
+    assert given[0] == "srun"
+    assert set(given) >= {"--nodes=2", "--nodelist=n1,n2", "--ntasks=8", "--ntasks-per-node=4", "--distribution=block"}
+    assert set(given) >= {"--overlap", "--kill-on-bad-exit=0", "--no-kill", "--input=none", "--export=ALL"}
+    assert "--gpus-per-node=4" in given
+
+
+@pytest.mark.parametrize(
+    ("asked", "told", "flag"),
+    [
+        (16, "", "--cpus-per-task=4"),
+        (16, "64(x2)", "--cpus-per-task=4"),
+        (None, "64(x2)", "--cpus-per-task=16"),
+        (None, "64,12", "--cpus-per-task=3"),
+        (None, "2(x2)", "--overcommit"),
+        (3, "", "--overcommit"),
+    ],
+)
+def test_srun_restates_cpus(asked, told, flag):
+    job = replace(JOB, resources=replace(JOB.resources, cpus=asked))
+    given = words("srun", job=job, environ={"SLURM_JOB_CPUS_PER_NODE": told})
+    assert [word for word in given if word.startswith(("--cpus", "--over")) and word != "--overlap"] == [flag]
+
+
+def test_without_gpus_none_are_asked_for():
+    job = replace(JOB, resources=replace(JOB.resources, gpus_per_node=0))
+    assert not any("gpu" in word for word in words("srun", job=job))
+
+
+def test_mpirun_places_ranks_in_blocks_on_our_hosts():
+    given = " ".join(words("mpirun"))
+    assert given.startswith("mpirun -n 8 --host n1:4,n2:4 --map-by ppr:4:node --oversubscribe --bind-to none ")
+
+
+def test_rehearsed_nodes_are_one_host():
+    assert "--host localhost:8 --oversubscribe" in " ".join(words("mpirun", job=replace(JOB, scheduler="local")))
+
+
+def test_mpirun_is_told_of_variables_by_name_alone():
+    job = replace(JOB, env={"LR": "1e-4"}, secret_env=("HF_TOKEN",))
+    made = command("mpirun", job, environ={"HF_TOKEN": "s3cret", "LR": "1e-4", "PATH": "/bin", "OTHER": "x"})
+    given = list(zip(made.argv, made.argv[1:], strict=False))
+    assert {b for a, b in given if a == "-x"} == {"HF_TOKEN", "LR", "PATH"}
+    assert "s3cret" not in "".join(made.argv) + "".join(made.env.values())
+
+
+@pytest.mark.parametrize("root", [True, False])
+def test_mpirun_as_root_only_where_one_is(root):
+    made = command("mpirun", where=replace(WHERE, is_root=root))
+    assert ("OMPI_ALLOW_RUN_AS_ROOT" in made.env) == root
+
+
+def test_in_slurm_its_daemons_share_our_nodes():
+    environ = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_NUM_NODES": "3"}
+    env = command("mpirun", environ=environ).env
+    assert (env["SLURM_OVERLAP"], env["SLURM_NODELIST"], env["SLURM_TASKS_PER_NODE"]) == ("1", "n[1-3]", "4(x3)")
+    assert "SLURM_OVERLAP" not in command("mpirun").env
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("torchrun", {"monitor-interval": "1", "no-fuss": ""}, ["--monitor-interval=1", "--no-fuss"]),
+        ("srun", {"mpi": "pmix"}, ["--mpi=pmix"]),
+        ("mpirun", {"mca": "btl tcp,self", "report-bindings": ""}, ["--mca", "btl", "tcp,self", "--report-bindings"]),
+        ("mpirun", {"display": "map"}, ["--display", "map"]),
+    ],
+)
+def test_other_options_go_through_as_they_are(name, options, expected):
+    given = list(words(name, job=replace(JOB, launching=Launching(options=options))))
+    at = given.index(expected[0])
+    assert given[at : at + len(expected)] == expected
+
+
+def test_what_describes_the_step_around_us_is_left_out_of_the_next_one():
+    around = ["SLURM_PROCID", "SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_CPU_BIND", "SLURM_TASKS_PER_NODE", "SRUN_DEBUG"]
+    kept = ["SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_NODELIST", "SLURM_CONF", "SLURM_ARRAY_TASK_ID", "PATH"]
+    assert wishes([*around, *kept]) == sorted(around)
