@@ -58,8 +58,8 @@ source=/home/ada/gpt/scratch
 run=${0%/*}
 mounts=()
 [ ! -d /home/ada/gpt ] || mounts+=(--bind /home/ada/gpt:/home/ada/gpt)
-mounts+=(--bind "$run"':'"$run")
-[ -z "${ECHELON_FOLDER-}" ] || mounts+=(--bind "$ECHELON_FOLDER"':'"$ECHELON_FOLDER")
+mounts+=(--bind "$run":"$run")
+[ -z "${ECHELON_FOLDER-}" ] || mounts+=(--bind "$ECHELON_FOLDER":"$ECHELON_FOLDER")
 mounts+=(--bind /data/images:/images:ro)
 mounts+=(--bind /home/ada/gpt/scratch:/scratch)
 unset PYTHONHOME # everything else that is exported comes along

@@ -33,4 +33,4 @@ fi
 # The container
 run=${ECHELON_FOLDER:-${0%/*}} cwd=/home/ada/gpt
 [ -d "$cwd" ] || cwd=$run # over ssh it may not be there
-exec 'my box' '$HOME' '`id`' 'it'"'"'s' "$cwd"':'"$run" /bin/sh "$0" "$words" --inside "$@"
+exec 'my box' '$HOME' '`id`' 'it'"'"'s' "$cwd":"$run" /bin/sh "$0" "$words" --inside "$@"

@@ -45,8 +45,8 @@ data=${data:-${XDG_DATA_HOME:-$HOME/.local/share}/enroot}
 run=${0%/*}
 mounts=()
 [ ! -d /home/ada/gpt ] || mounts+=(--mount /home/ada/gpt:/home/ada/gpt)
-mounts+=(--mount "$run"':'"$run")
-[ -z "${ECHELON_FOLDER-}" ] || mounts+=(--mount "$ECHELON_FOLDER"':'"$ECHELON_FOLDER")
+mounts+=(--mount "$run":"$run")
+[ -z "${ECHELON_FOLDER-}" ] || mounts+=(--mount "$ECHELON_FOLDER":"$ECHELON_FOLDER")
 if [ -e /dev/nvidiactl ]; then
   for one in NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility; do
     name_of=${one%%=*}

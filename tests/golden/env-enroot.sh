@@ -39,7 +39,7 @@ source=/home/ada/gpt/scratch
 image=/data/torch.sqsh
 [ -r "$image" ] || refuse 'this node has no image '"$image" 'another --image'
 print=$(stat -Lc '%n %s %Y' "$image" | sha256sum | cut -c 1-12)
-name='echelon-torch-'"$print"
+name=echelon-torch-"$print"
 data=${ENROOT_DATA_PATH-}
 conf=${ENROOT_SYSCONF_PATH:-/etc/enroot}/enroot.conf
 if [ -z "$data" ] && [ -r "$conf" ]; then # which enroot, too, gives to a shell
@@ -73,9 +73,9 @@ read_only=x-create=auto,rbind,ro
 run=${0%/*}
 mounts=()
 [ ! -d /home/ada/gpt ] || mounts+=(--mount /home/ada/gpt:/home/ada/gpt)
-mounts+=(--mount "$run"':'"$run")
-[ -z "${ECHELON_FOLDER-}" ] || mounts+=(--mount "$ECHELON_FOLDER"':'"$ECHELON_FOLDER")
-mounts+=(--mount '/data/images:/images:'"$read_only")
+mounts+=(--mount "$run":"$run")
+[ -z "${ECHELON_FOLDER-}" ] || mounts+=(--mount "$ECHELON_FOLDER":"$ECHELON_FOLDER")
+mounts+=(--mount /data/images:/images:"$read_only")
 mounts+=(--mount /home/ada/gpt/scratch:/scratch)
 if [ -e /dev/nvidiactl ]; then
   for one in NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility; do

@@ -35,8 +35,8 @@ tool=$(type -P singularity || type -P apptainer) || refuse 'this node has neithe
 run=${0%/*}
 mounts=()
 [ ! -d /home/ada/gpt ] || mounts+=(--bind /home/ada/gpt:/home/ada/gpt)
-mounts+=(--bind "$run"':'"$run")
-[ -z "${ECHELON_FOLDER-}" ] || mounts+=(--bind "$ECHELON_FOLDER"':'"$ECHELON_FOLDER")
+mounts+=(--bind "$run":"$run")
+[ -z "${ECHELON_FOLDER-}" ] || mounts+=(--bind "$ECHELON_FOLDER":"$ECHELON_FOLDER")
 unset PYTHONHOME # everything else that is exported comes along
 gpus=()
 if [ -e /dev/kfd ] && ! [ -e /dev/nvidiactl ]; then gpus=(--rocm); else gpus=(--nv); fi

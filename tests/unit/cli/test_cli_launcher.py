@@ -43,7 +43,7 @@ def test_the_script_is_the_golden_one(name, launching):
 def test_what_a_launcher_of_all_nodes_starts_is_taken_into_the_environment():
     job = replace(JOB, launcher="srun", enclosure=Enclosure(modules=("cuda",)))
     last = rendered(job, RUN, ENVIRON).splitlines()[-1]
-    assert f"/bin/bash {RUN.node_script} /home/ada/gpt/.venv/bin/python -I" in last
+    assert f"/bin/bash {RUN.node_script} {RUN.path}/node.words /home/ada/gpt/.venv/bin/python -I" in last
 
 
 def test_without_a_launcher_there_is_nothing_to_show():
