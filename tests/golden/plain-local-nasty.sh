@@ -31,7 +31,7 @@ node() {
   CUDA_VISIBLE_DEVICES=$(seq -s, $(($1 * 4)) $(($1 * 4 + 3)))
   export CUDA_VISIBLE_DEVICES
   python -m torch.distributed.run --nnodes 2 --nproc-per-node 4 \
-    --rdzv-backend c10d --rdzv-endpoint "$MASTER_ADDR"':'"$MASTER_PORT" --rdzv-id "$MASTER_PORT" --rdzv-conf 'is_host='"$is_host" --max-restarts 0 \
+    --rdzv-backend c10d --rdzv-endpoint "$MASTER_ADDR":"$MASTER_PORT" --rdzv-id "$MASTER_PORT" --rdzv-conf is_host="$is_host" --max-restarts 0 \
     --log-dir '/logs of $USER' --tee 3 \
     --no-python bash -c 'rank "$@"' rank './run it.sh' '$HOME' 'it'"'"'s' 'a
 b' &

@@ -41,7 +41,7 @@ node() {
   is_host=$([ "$1" -eq 0 ] && echo 1 || echo 0) # said outright: by itself torchrun compares host names
   cd '/home/ada/it'"'"'s $HOME 100% #1' || exit
   python -m torch.distributed.run --nnodes 2 --nproc-per-node 4 \
-    --rdzv-backend c10d --rdzv-endpoint "$MASTER_ADDR"':'"$MASTER_PORT" --rdzv-id "$MASTER_PORT" --rdzv-conf 'is_host='"$is_host" --max-restarts 0 \
+    --rdzv-backend c10d --rdzv-endpoint "$MASTER_ADDR":"$MASTER_PORT" --rdzv-id "$MASTER_PORT" --rdzv-conf is_host="$is_host" --max-restarts 0 \
     --log-dir '/logs of $USER' --tee 3 \
     --no-python bash -c 'rank "$@"' rank './run it.sh' '$HOME' 'it'"'"'s' 'a
 b' &

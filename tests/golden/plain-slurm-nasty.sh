@@ -43,7 +43,7 @@ node() {
   . '/home/ada/my venv/bin/activate' || exit
   is_host=$([ "$1" -eq 0 ] && echo 1 || echo 0) # said outright: by itself torchrun compares host names
   exec python -m torch.distributed.run --nnodes 2 --nproc-per-node 4 \
-    --rdzv-backend c10d --rdzv-endpoint "$MASTER_ADDR"':'"$MASTER_PORT" --rdzv-id "$MASTER_PORT" --rdzv-conf 'is_host='"$is_host" --max-restarts 0 \
+    --rdzv-backend c10d --rdzv-endpoint "$MASTER_ADDR":"$MASTER_PORT" --rdzv-id "$MASTER_PORT" --rdzv-conf is_host="$is_host" --max-restarts 0 \
     --log-dir '/logs of $USER' --tee 3 \
     --no-python bash -c 'rank "$@"' rank './run it.sh' '$HOME' 'it'"'"'s' 'a
 b'
