@@ -58,9 +58,11 @@ def hand(cluster):
     mine = Hand(cluster)
     yield mine
     wait_for(lambda: not cluster.leftovers(), "every process to be gone", 20)
-    for name, paths in cluster.debris().items():  # torchrun never takes its own folders away
+    for name, paths in cluster.debris().items():  # torch never takes its own folders away
         cluster.run(
-            name, ["rm", "-rf", *(path for path in paths if path.name.startswith("torchelastic_"))], user="root"
+            name,
+            ["rm", "-rf", *(path for path in paths if path.name.startswith(("torchelastic_", "torchinductor_")))],
+            user="root",
         )
     assert list(mine.folder.glob(".job-*")) == [], "the script's own folder"
 

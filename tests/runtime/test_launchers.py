@@ -17,6 +17,7 @@ MPIRUN = pytest.param("mpirun", marks=pytest.mark.skipif(NO_MPI, reason="Open MP
 LAUNCHERS = ["torchrun", "accelerate", "legacy", MPIRUN]
 ONE_OF_EACH_KIND = ["torchrun", "accelerate", MPIRUN]
 ONE_OF_EACH_SCOPE = ["torchrun", MPIRUN]
+PROGRAMS = {"torchrun": "torch.distributed.run", "mpirun": "mpirun -n"}
 
 pytestmark = pytest.mark.torch
 
@@ -96,7 +97,8 @@ def test_a_hang_is_found_and_stacks_are_saved(echelon, launcher):
 
 
 @pytest.mark.parametrize("launcher", ONE_OF_EACH_SCOPE)
-def test_a_notice_reaches_the_ranks_and_not_the_launcher(echelon, launcher):
+def test_a_notice_reaches_the_ranks_and_no_signal_the_launcher(echelon, launcher):
+    """A scheduler may send USR1 and TERM to every process; torchrun would die of either, mpirun end its ranks."""
     script = echelon.script(
         "listen.py",
         "import signal, sys, time\n"
@@ -106,6 +108,9 @@ def test_a_notice_reaches_the_ranks_and_not_the_launcher(echelon, launcher):
     )
     run = echelon.submit(*TWO_BY_TWO, "--launcher", launcher, "--requeues", "0", script)
     wait_for(lambda: all("ready" in run.rank_log(rank) for rank in range(4)), "all ranks")
+    for signum in (signal.SIGUSR1, signal.SIGTERM, signal.SIGHUP):
+        os.kill(lines_with(echelon.mark, PROGRAMS[launcher])[0], signum)
+        os.kill(lines_with(echelon.mark, "echelon.pyz worker")[0], signum)
     os.kill(run.supervisor(), signal.SIGUSR1)
     assert run.wait()["exit_code"] == 75
     assert run.events("fault") == []
@@ -123,7 +128,7 @@ def test_a_notice_reaches_the_ranks_and_not_the_launcher(echelon, launcher):
 )
 def test_whoever_is_killed_it_is_one_fault_and_the_run_recovers(echelon, launcher, victim, sentence):
     words = {
-        "launcher": "torch.distributed.run" if launcher == "torchrun" else "mpirun",
+        "launcher": PROGRAMS[launcher],
         "worker": "echelon.pyz worker",
         "agent": "echelon.pyz agent",
         "starter": "echelon.pyz warm",
