@@ -88,6 +88,17 @@ def test_training_in_pyxis(echelon, image):
     assert told(result) == on_both("True setup hush here")
 
 
+@pytest.mark.parametrize(
+    ("launcher", "environment"), [("torchrun", "enroot"), ("srun", "pyxis"), ("srun", "enroot"), ("mpirun", "enroot")]
+)
+def test_a_launcher_in_a_container(echelon, image, launcher, environment):
+    """srun and mpirun start the containers, one for each rank; torchrun is started inside of one."""
+    use_standins(echelon)
+    flags = ("--launcher", launcher, "--env", environment, "--image", image, "--set", "API_TOKEN=hush")
+    result = echelon("run", "-N", "2", "-g", "2", *flags, echelon.script("train.py", ADD_UP))
+    assert told(result) == on_both("True image hush here")
+
+
 def test_an_image_without_python_in_pyxis(echelon):
     use_standins(echelon)
     image = image_in(echelon.folder, python=None)
