@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,13 @@ pytestmark = pytest.mark.torch
 
 def lines_with(mark, words):
     return [pid for pid, line in marked_processes(mark) if words in line]
+
+
+def is_pending(pid, signum):
+    """Sent, and blocked: nobody has heard it."""
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (mask,) = [line.split()[1] for line in status if line.startswith("ShdPnd:")]
+    return bool(int(mask, 16) >> (signum - 1) & 1)
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
@@ -108,9 +116,11 @@ def test_a_notice_reaches_the_ranks_and_no_signal_the_launcher(echelon, launcher
     )
     run = echelon.submit(*TWO_BY_TWO, "--launcher", launcher, "--requeues", "0", script)
     wait_for(lambda: all("ready" in run.rank_log(rank) for rank in range(4)), "all ranks")
+    program = lines_with(echelon.mark, PROGRAMS[launcher])[0]
     for signum in (signal.SIGUSR1, signal.SIGTERM, signal.SIGHUP):
-        os.kill(lines_with(echelon.mark, PROGRAMS[launcher])[0], signum)
+        os.kill(program, signum)
         os.kill(lines_with(echelon.mark, "echelon.pyz worker")[0], signum)
+        assert is_pending(program, signum), "it waits for ever"
     os.kill(run.supervisor(), signal.SIGUSR1)
     assert run.wait()["exit_code"] == 75
     assert run.events("fault") == []
