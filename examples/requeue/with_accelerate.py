@@ -15,7 +15,7 @@ from task import all_must_stop, batch, commit, network, newest, note
 parser = argparse.ArgumentParser()
 parser.add_argument("--out", type=Path, default=Path("accelerate-out"))
 parser.add_argument("--steps", type=int, default=600)
-parser.add_argument("--pause", type=float, default=0.05, help="seconds; a larger model would need them")
+parser.add_argument("--pause", type=float, default=0.1, help="seconds; a larger model would need them")
 args = parser.parse_args()
 
 accelerator = Accelerator(cpu=not torch.cuda.is_available())
@@ -24,12 +24,18 @@ optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
 model, optimizer = accelerator.prepare(model, optimizer)
 args.out.mkdir(exist_ok=True, parents=True)
 
+
+def say(text: str) -> None:
+    if accelerator.is_main_process:  # accelerator.print would, on every node
+        print(text, flush=True)
+
+
 begin = 0
 saved = newest(args.out)
 if saved is not None:
     accelerator.load_state(str(saved))
     begin = int(saved.name.removeprefix("step-"))
-accelerator.print(f"from step {begin} on {accelerator.num_processes} ranks", flush=True)
+say(f"from step {begin} on {accelerator.num_processes} ranks")
 
 
 def save(step: int) -> None:
@@ -45,7 +51,7 @@ for step in range(begin, args.steps):
     if all_must_stop():
         if step > begin:
             save(step)
-        accelerator.print(f"stopped in time at step {step}", flush=True)
+        say(f"stopped in time at step {step}")
         sys.exit(75)
     points, heights = (tensor.to(accelerator.device) for tensor in batch(step, accelerator.process_index))
     loss = torch.nn.functional.mse_loss(model(points), heights)
@@ -57,5 +63,5 @@ for step in range(begin, args.steps):
         note(args.out, step, mean)
     time.sleep(args.pause)
 
-accelerator.print(f"loss {mean.item():.4f} after {args.steps} steps", flush=True)
+say(f"loss {mean.item():.4f} after {args.steps} steps")
 accelerator.end_training()

@@ -18,7 +18,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--local-rank", "--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", "0")))
 parser.add_argument("--out", type=Path, default=Path("launch-out"))
 parser.add_argument("--steps", type=int, default=600)
-parser.add_argument("--pause", type=float, default=0.05, help="seconds; a larger model would need them")
+parser.add_argument("--pause", type=float, default=0.1, help="seconds; a larger model would need them")
 args = parser.parse_args()
 
 on_gpu = torch.cuda.is_available()
