@@ -11,6 +11,7 @@ import pytest
 from folder import UID
 from pbs.gadi import Gadi
 from running import wait_for
+from standins.images import image_tree, squashed, standins
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 GRAPH_SAGE = EXAMPLES / "graph_sage" / "train.py"
@@ -102,3 +103,20 @@ def test_the_trainer_on_the_hosts_of_a_table(cluster, echelon):
     result = echelon("run", *flags, "../trainer/train.py", *SMALL, cwd=copied(folder), env=shared)
     went_on_and_learned(result)
     assert "rank 3 on gpu2" in result.stderr
+
+
+def test_the_enroot_example_with_torchrun_inside(echelon):
+    """Its six lines as they stand, but for what these nodes have: two GPUs each that are none, and no /data."""
+    folder = Path(shutil.copytree(EXAMPLES / "enroot", echelon.folder / "enroot"))
+    os.chown(folder, UID, UID)
+    settings = (folder / "echelon.toml").read_text()
+    (folder / "echelon.toml").write_text(settings.replace("gpus_per_node = 8", "gpus_per_node = 2"))
+    squashed(image_tree(echelon.folder / "tree", NAME="image"), folder / "pytorch.sqsh").chmod(0o644)
+    echelon.env |= standins(echelon.cluster.environ()["PATH"])
+    (echelon.folder / "data").mkdir()
+    mount = f"{echelon.folder / 'data'}:/data:ro"
+    result = echelon("run", "--mount", mount, "train.py", cwd=folder)
+    assert result.returncode == 0, result.stderr + result.stdout
+    said = sorted(line for line in result.stdout.splitlines() if "add up to 6" in line)
+    assert [line[:18] for line in said] == [f"[{rank}] rank {rank} of 4 on" for rank in range(4)]
+    assert sum(" on n1," in line for line in said) == sum(" on n2," in line for line in said) == 2

@@ -1,0 +1,70 @@
+"""Scripts of older times, stopped by a notice and requeued: their losses are those of a run that was never stopped."""
+
+import csv
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from running import wait_for
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "requeue"
+STEPS = 60
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy, so that what is saved is not left among the examples."""
+    return Path(shutil.copytree(EXAMPLE, tmp_path / "requeue", ignore=shutil.ignore_patterns("__pycache__", "*-out")))
+
+
+def losses(file: Path) -> list[list[str]]:
+    with file.open() as opened:
+        return list(csv.reader(opened))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("launcher", "script"), [("accelerate", "with_accelerate.py"), ("legacy", "with_launch.py")])
+def test_the_losses_of_a_stopped_run_are_those_of_an_undisturbed_one(echelon, folder, launcher, script):
+    flags = (
+        "--launcher",
+        launcher,
+        "-N",
+        "2",
+        "--procs-per-node",
+        "1",
+        "--time",
+        "10m",
+        "--notice",
+        "5m",
+        "--requeues",
+        "1",
+    )
+    run = echelon.submit(*flags, folder / script, "--out", "stopped", "--steps", STEPS, "--pause", "0.2")
+    noted = echelon.folder / "stopped" / "loss.csv"
+    wait_for(lambda: noted.exists() and len(losses(noted)) > 5, "a few steps")
+    os.kill(run.supervisor(), signal.SIGUSR1)
+    assert run.wait()["outcome"] == "succeeded"
+    assert [event["attempt"] for event in run.events("started")] == [0, 1]
+    assert "stopped in time at step" in run.rank_log(0)
+    assert f"after {STEPS} steps" in run.rank_log(0, attempt=1)
+    whole = echelon("run", *flags, folder / script, "--out", "whole", "--steps", STEPS, "--pause", "0")
+    assert whole.returncode == 0, whole.stderr
+    assert losses(noted) == losses(echelon.folder / "whole" / "loss.csv")
+    assert [int(step) for step, _ in losses(noted)] == list(range(STEPS))
+
+
+def test_the_picture_has_both_runs(echelon, folder):
+    for name in ("undisturbed", "stopped"):
+        (folder / f"{name}.csv").write_text("".join(f"{step},{1 / (step + 1):.6f}\n" for step in range(20)))
+    scope = {"__name__": "__main__"}
+    picture = folder / "curve.svg"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "sys.argv", ["plot.py", *(str(folder / f"{n}.csv") for n in ("undisturbed", "stopped")), str(picture)]
+        )
+        exec(compile((folder / "plot.py").read_text(), "plot.py", "exec"), scope)  # noqa: S102
+    assert picture.read_text().count("<circle") == 4
+    assert picture.read_text().count("<polyline") == 1
