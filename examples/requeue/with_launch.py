@@ -1,4 +1,4 @@
-"""A script from the days of `python -m torch.distributed.launch`, which puts --local-rank among its arguments.
+"""A script from the days of `python -m torch.distributed.launch`, which once put --local-rank among its arguments.
 
 echelon run --launcher legacy with_launch.py
 """
