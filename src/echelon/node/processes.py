@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -88,3 +89,15 @@ def send_group_signal(leader: int, signum: int) -> None:
 def kill_descendants(pid: int) -> None:
     for member in descendants(pid):
         send_signal(member, signal.SIGKILL)
+
+
+def reaped() -> Iterator[tuple[int, int]]:
+    """Children that have ended by now, whoever started them, each with its exit code, negative for a signal."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        yield pid, os.waitstatus_to_exitcode(status)

@@ -149,10 +149,8 @@ class Starter:
             pass  # the agent is gone; the next receive says so
 
     def _fork_rank(self, order: dict[str, Any], output: int) -> bool:
-        parent = os.getpid()
-        pid = os.fork()
+        pid = self._forked()
         if pid == 0:
-            self._leave_the_starter(parent)
             cold.connect_output(output)
             return True
         os.close(output)
@@ -162,10 +160,8 @@ class Starter:
 
     def _fork_store(self, order: dict[str, Any], listener: int) -> bool:
         """The rendezvous store, in a process of its own: it outlives rank 0 and listens on one address only."""
-        parent = os.getpid()
-        pid = os.fork()
+        pid = self._forked()
         if pid == 0:
-            self._leave_the_starter(parent)
             order["listener"] = listener
             return True
         os.close(listener)
@@ -173,22 +169,25 @@ class Starter:
         return False
 
     def _fork_launcher(self, order: dict[str, Any], output: int) -> bool:
-        parent = os.getpid()
-        pid = os.fork()
+        pid = self._forked()
         if pid == 0:
-            self._leave_the_starter(parent)
             cold.connect_output(output)
             return True
         os.close(output)
         self.launcher, self.patience = pid, order["patience"]
         return False
 
-    def _leave_the_starter(self, parent: int) -> None:
-        os.setsid()
-        kinship.die_with_parent(parent)
-        os.close(signal.set_wakeup_fd(-1))
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self.link.close()
+    def _forked(self) -> int:
+        """0 in the child, which is no starter any more."""
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            kinship.die_with_parent(parent)
+            os.close(signal.set_wakeup_fd(-1))
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self.link.close()
+        return pid
 
     def _signal(self, ranks: list[int], signum: int, group: bool) -> None:
         for rank in ranks:
@@ -197,14 +196,8 @@ class Starter:
                 (processes.send_group_signal if group else processes.send_signal)(pid, signum)
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            self._report(pid, os.waitstatus_to_exitcode(status))
+        for pid, code in processes.reaped():
+            self._report(pid, code)
 
     def _report(self, pid: int, code: int) -> None:
         if pid == self.store:

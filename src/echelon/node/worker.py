@@ -164,15 +164,9 @@ class Attendance:
             pass  # the agent is gone; the next receive says so
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+        for pid, code in processes.reaped():
             if pid == self._child:
-                self._code = os.waitstatus_to_exitcode(status)
+                self._code = code
                 self._say("exited", code=self._code, time=time.time())
 
     def _sweep(self) -> None:
