@@ -1,8 +1,10 @@
 """`echelon` on this machine, as a user would type it, and the promise that nothing of its runs is left."""
 
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import uuid
 from pathlib import Path
 
@@ -17,8 +19,7 @@ class Tool(AnyTool):
     def __init__(self, folder: Path, mark: str) -> None:
         self.folder = folder
         self.mark = mark
-        self.tmp = folder / "tmp"
-        self.tmp.mkdir()
+        self.tmp = Path(tempfile.mkdtemp())  # a short name: sockets in it have no room for long ones
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("ECHELON_", "SLURM_", "PBS_"))}
         self.env = {
             **inherited,
@@ -62,5 +63,7 @@ def echelon(tmp_path):
         for pid, _ in left:
             os.kill(pid, signal.SIGKILL)
         pytest.fail(f"left running: {left}")
-    assert list(tool.tmp.glob("echelon-*")) == [], "left in the temporary folder"
+    left = list(tool.tmp.glob("echelon-*"))
+    shutil.rmtree(tool.tmp)
+    assert left == [], "left in the temporary folder"
     assert list(tool.folder.glob("runs/*/token")) == [], "a token outlived its attempt"

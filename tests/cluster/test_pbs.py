@@ -215,7 +215,7 @@ def test_a_lost_first_host_takes_the_supervisor_along_and_the_run_goes_on_all_th
     with Server(cluster, lost_after=10) as server:
         use(echelon, server)
         run = echelon.submit(
-            "-N", "2", "--requeues", "1", "--heartbeat", "3s", "--cold", STEPS, "--steps", "150", "--seconds", "0.02"
+            "-N", "2", "--requeues", "1", "--heartbeat", "3s", "--cold", STEPS, "--steps", "60", "--seconds", "0.1"
         )
         wait_for(lambda: "step 3" in run.rank_log(1), "rank 1 to take steps")
         cluster.power_off("n1")

@@ -74,6 +74,7 @@ def test_a_job_that_waits_says_why_and_can_be_cancelled(cluster, echelon):
     with (echelon.folder / "said").open("w+") as said:
         process = echelon.start("run", "-N", "2", TRAIN, stdout=said, stderr=said)
     run = wait_for(lambda: [Run(echelon, path.name) for path in echelon.folder.glob("runs/*")], "the run")[0]
+    wait_for(lambda: run.events("submitted"), "the run to be submitted")
     status = wait_for(lambda: (now := run.status())["native"] and now["reason"] and now, "Slurm's reason")
     assert status["state"] == "QUEUED"
     assert "nodes" in status["reason"] or "priority" in status["reason"]

@@ -27,12 +27,14 @@ rank = dist.get_rank()
 total = torch.tensor(float(rank + 1))
 dist.all_reduce(total)
 local = os.environ.get("LOCAL_RANK") if args.local_rank is None else f"argument {args.local_rank}"
-print(f"rank {rank} sum {total.item()} local {local} {rest} {os.environ.get('NASTY')!r}", flush=True)
+said = f"rank {rank} sum {total.item()} local {local} {rest} {os.environ.get('NASTY')!r}\n"
+os.write(1, said.encode())  # as a whole: print writes the line break by itself where output is not buffered
 starts = int(args.count.read_text()) + 1 if args.count and args.count.exists() else 1
 dist.barrier()
 if args.count and rank == 0:
     args.count.write_text(str(starts))
 if args.do == "fail" and rank == args.who:
+    dist.destroy_process_group()  # whose threads may otherwise abort the interpreter on its way out
     sys.exit(args.code)
 if args.do in ("fail", "hang"):
     print("waiting", flush=True)

@@ -131,9 +131,13 @@ class SshHosts:
         self._remarks = list(map(remark_of, problems.values()))
         self._remarks += [*filter(None, clocks), *remarks_of(reports, self._job)]
 
+    def _sees_the_run(self, report: Report) -> bool:
+        """Whether its ranks do: a container of the user's own making may have other folders than its host."""
+        return report.shared and self._job.environment != "container"
+
     def _pack_code(self, reports: Iterable[Report]) -> None:
         """Before anyone waits for it."""
-        if self._job.project is None or all(report.shared for report in reports) or self._run_dir.code_archive.exists():
+        if self._job.project is None or all(map(self._sees_the_run, reports)) or self._run_dir.code_archive.exists():
             return
         try:
             pack(self._run_dir.code, self._run_dir.code_archive)
@@ -158,7 +162,7 @@ class SshHosts:
 
     def _begin(self, connection: Connection) -> None:
         job = self._job
-        shared = connection.report is not None and connection.report.shared and job.environment != "container"
+        shared = connection.report is not None and self._sees_the_run(connection.report)
         code = [self._run_dir.code_archive] if job.project is not None else []
         enter = [self._run_dir.node_script] if job.is_enclosed else []
         files = [] if shared else [self._run_dir.node_side, *enter, *code]
