@@ -42,7 +42,9 @@ def test_the_losses_of_a_stopped_run_are_those_of_an_undisturbed_one(echelon, fo
         "--requeues",
         "1",
     )
-    run = echelon.submit(*flags, folder / script, "--out", "stopped", "--steps", STEPS, "--pause", "0.2")
+    run = echelon.submit(
+        "--launcher", launcher, *flags, folder / script, "--out", "stopped", "--steps", STEPS, "--pause", "0.2"
+    )
     noted = echelon.folder / "stopped" / "loss.csv"
     wait_for(lambda: noted.exists() and len(losses(noted)) > 5, "a few steps")
     os.kill(run.supervisor(), signal.SIGUSR1)
