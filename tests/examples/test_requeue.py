@@ -28,7 +28,7 @@ def losses(file: Path) -> list[list[str]]:
 @pytest.mark.torch
 @pytest.mark.parametrize(("launcher", "script"), [("accelerate", "with_accelerate.py"), ("legacy", "with_launch.py")])
 def test_the_losses_of_a_stopped_run_are_those_of_an_undisturbed_one(echelon, folder, launcher, script):
-    flags = "-N 2 --procs-per-node 1 --time 10m --notice 5m --requeues 1".split()
+    flags = ["-N", "2", "--procs-per-node", "1", "--time", "10m", "--notice", "5m", "--requeues", "1"]
     run = echelon.submit(
         "--launcher", launcher, *flags, folder / script, "--out", "stopped", "--steps", STEPS, "--pause", "0.2"
     )
