@@ -125,14 +125,14 @@ def test_a_notice_reaches_the_ranks_and_no_signal_the_launcher(echelon, launcher
     assert run.events("fault") == []
 
 
-@pytest.mark.parametrize("launcher", ONE_OF_EACH_SCOPE)
 @pytest.mark.parametrize(
-    ("victim", "sentence"),
+    ("launcher", "victim", "sentence"),
     [
-        ("launcher", "{launcher} on node0 was killed by SIGKILL"),
-        ("worker", "was killed by SIGKILL"),
-        ("agent", "was lost: its agent died"),
-        ("starter", "was killed by SIGKILL"),
+        ("torchrun", "launcher", "{launcher} on node0 was killed by SIGKILL"),
+        ("torchrun", "worker", "was killed by SIGKILL"),
+        ("torchrun", "agent", "was lost: its agent died"),
+        ("torchrun", "starter", "was killed by SIGKILL"),
+        pytest.param("mpirun", "launcher", "{launcher} on node0 was killed by SIGKILL", marks=MPIRUN.marks),
     ],
 )
 def test_whoever_is_killed_it_is_one_fault_and_the_run_recovers(echelon, launcher, victim, sentence):
