@@ -60,7 +60,8 @@ class Node:
 
     @property
     def is_on(self) -> bool:
-        return self._holder is not None and self._holder.poll() is None
+        """Off from before the first of its processes ends: none of them is ever seen to have ended by itself."""
+        return self._init != 0 and self._holder.poll() is None
 
     def start(self, switch: int) -> None:
         """Starts the node and plugs it into the switch, whose pid is given; `wait_ready` is the other half.
@@ -106,12 +107,13 @@ class Node:
         """At once, with everything on it: the kernel ends a pid namespace together with its first process."""
         if self._holder is None:
             return
+        self._init = 0
         if self._holder.poll() is None:
             # the holder sees its child end and follows; without one it is still on its way there
             os.kill(self._first_child() or self._holder.pid, signal.SIGKILL)
         self._holder.wait()
         os.close(self._ready)
-        self._holder, self._init = None, 0
+        self._holder = None
 
     def entry(self, *, user: str, cwd: Path) -> list[str]:
         """What to put before a command so that it runs on this node."""

@@ -17,7 +17,7 @@ NO_MPI = shutil.which("mpirun") is None and "SKIP_NOTHING" not in os.environ
 MPIRUN = pytest.param("mpirun", marks=pytest.mark.skipif(NO_MPI, reason="Open MPI is not installed"))
 LAUNCHERS = ["torchrun", "accelerate", "legacy", MPIRUN]
 ONE_OF_EACH_SCOPE = ["torchrun", MPIRUN]
-PROGRAMS = {"torchrun": "torch.distributed.run", "mpirun": "mpirun -n"}
+PROGRAMS = {"torchrun": "torch.distributed.run --nnodes=2 --node-rank=0", "mpirun": "mpirun -n"}
 
 pytestmark = pytest.mark.torch
 

@@ -92,19 +92,12 @@ class Moms:
         client.settimeout(TICK_SECONDS)
         while not self.stopping.is_set():
             code = process.poll()
-            if code is not None and self._stays_on(host, code):
+            if code is not None and self.is_there(host):
                 return code if code >= 0 else 128 - code
             if job.state == "F":
                 return 1
             self._end_if_told(process, client)
         return 1
-
-    def _stays_on(self, host: str, code: int) -> bool:
-        """A process that was killed may have gone with its host, which takes a moment to be seen off."""
-        deadline = time.monotonic() + (1.0 if code in (-9, 137) else 0.0)
-        while self.is_there(host) and time.monotonic() < deadline:
-            time.sleep(TICK_SECONDS)
-        return self.is_there(host)
 
     def _end_if_told(self, process: subprocess.Popen, client: socket.socket) -> None:
         """The tool passes on that it is to end. One that is killed cannot: its task lives on."""
