@@ -13,6 +13,7 @@ KEYWORDS = frozenset(
 )
 
 
+READABLE = 120  # letters in a line
 _VARIABLE = re.compile("\0(\\w+)\0")
 _SPREAD = re.compile("\0@(\\w*)\0")
 
@@ -65,12 +66,17 @@ def _program(word: str) -> str:
     return f"'{word}'" if quoted == word and ("=" in word or word in KEYWORDS) else quoted
 
 
-def folded(groups: Sequence[Sequence[str]], ending: str = "") -> tuple[str, ...]:
-    """One command over several lines, a group of its words on each."""
-    lines = [" ".join(map(_quoted, group)) for group in groups if group]
-    lines[0] = " ".join((_program(groups[0][0]), *map(_quoted, groups[0][1:])))
-    first, *rest = (*(f"{line} \\" for line in lines[:-1]), f"{lines[-1]}{ending}")
-    return (first, *(f"  {line}" for line in rest))
+def folded(argv: Sequence[str], ending: str = "") -> tuple[str, ...]:
+    """One command over as many lines as it needs to be read."""
+    lines = [_program(argv[0])]
+    for word in map(_quoted, argv[1:]):
+        if len(lines[-1]) + len(word) < READABLE:
+            lines[-1] += f" {word}"
+        else:
+            lines[-1] += " \\"
+            lines.append(f"  {word}")
+    lines[-1] += ending
+    return tuple(lines)
 
 
 def quoted(word: str) -> str:

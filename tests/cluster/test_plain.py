@@ -33,7 +33,7 @@ class Hand:
             resources=Resources(nodes=2, procs_per_node=2, cpus=2, time_limit=more.pop("limit", None)), **more,
         )  # fmt: skip
         path = self.folder / "gpt.sh"
-        path.write_text(render(job))
+        path.write_text(render(job, self.env))
         path.chmod(0o755)
         os.chown(path, UID, UID)
         return path

@@ -13,18 +13,18 @@ JOB_STATE=$(mktemp -d) && trap 'rm -rf "$JOB_STATE"' EXIT || exit
 # What runs each rank. A launcher exits with 1 whatever its ranks exit with, so the first failure is noted here.
 # 75 is no failure but a rank's wish to be run again: the others are left to finish what they are saving.
 note() { (set -C && echo "$1" >"$JOB_STATE/code") 2>/dev/null; } # set -C: whoever comes second finds it taken
-rank() {
-  trap : TERM # stay until the rank has answered it
-  "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }
+rank() { # it stays until the rank itself has answered a TERM
+  trap : TERM; "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }
 }
 # What each node runs, given its number. What differs between nodes must be expanded there, not here.
 node() {
   cd /home/ada/gpt || exit
   CUDA_VISIBLE_DEVICES=$(seq -s, $(($1 * 4)) $(($1 * 4 + 3)))
   export CUDA_VISIBLE_DEVICES
-  /home/ada/gpt/.venv/bin/python -m accelerate.commands.launch --num_machines 2 --num_processes 8 --multi_gpu \
-    --machine_rank "$1" --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT" --same_network \
-    --no_python bash -c 'rank "$@"' rank /home/ada/gpt/.venv/bin/python -u train.py --lr 1e-4 &
+  /home/ada/gpt/.venv/bin/python -m accelerate.commands.launch --num_machines=2 --machine_rank="$1" --num_processes=8 \
+    --main_process_ip="$MASTER_ADDR" --main_process_port="$MASTER_PORT" --rdzv_backend=static --same_network \
+    --max_restarts=0 --log_dir="$JOB_STATE" --multi_gpu --mixed_precision=no --dynamo_backend=no --no_python bash -c \
+    'rank "$@"' rank /home/ada/gpt/.venv/bin/python -u train.py --lr 1e-4 &
   until [ -e "$JOB_STATE/stop" ] || ! kill -0 $! 2>/dev/null; do sleep 1; done
   [ ! -e "$JOB_STATE/stop" ] || { sleep 5 && kill -TERM $!; } 2>/dev/null # it may be about to end by itself
   wait $!

@@ -16,9 +16,8 @@ JOB_STATE=$(mktemp -d) && trap 'rm -rf "$JOB_STATE"' EXIT || exit
 # What runs each rank. A launcher exits with 1 whatever its ranks exit with, so the first failure is noted here.
 # 75 is no failure but a rank's wish to be run again: the others are left to finish what they are saving.
 note() { (set -C && echo "$1" >"$JOB_STATE/code") 2>/dev/null; } # set -C: whoever comes second finds it taken
-rank() {
-  trap : TERM # stay until the rank has answered it
-  "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }
+rank() { # it stays until the rank itself has answered a TERM
+  trap : TERM; "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }
 }
 # What each node runs, given its number. What differs between nodes must be expanded there, not here.
 node() {
@@ -30,10 +29,11 @@ node() {
   cd '/home/ada/it'"'"'s $HOME 100% #1' || exit
   CUDA_VISIBLE_DEVICES=$(seq -s, $(($1 * 4)) $(($1 * 4 + 3)))
   export CUDA_VISIBLE_DEVICES
-  python -m torch.distributed.run --nnodes 2 --nproc-per-node 4 \
-    --rdzv-backend c10d --rdzv-endpoint "$MASTER_ADDR":"$MASTER_PORT" --rdzv-id "$MASTER_PORT" --rdzv-conf is_host="$is_host" --max-restarts 0 \
-    --log-dir '/logs of $USER' --tee 3 \
-    --no-python bash -c 'rank "$@"' rank './run it.sh' '$HOME' 'it'"'"'s' 'a
+  export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+  '/opt/py thon/bin/python' -m torch.distributed.run --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d \
+    --rdzv-endpoint="$MASTER_ADDR":"$MASTER_PORT" --rdzv-id="$MASTER_PORT" --rdzv-conf=is_host="$is_host" --max-restarts=0 \
+    --log-dir="$JOB_STATE" '--role=a role of $USER' --start-method=spawn --no-python bash -c 'rank "$@"' rank \
+    './run it.sh' '$HOME' 'it'"'"'s' 'a
 b' &
   until [ -e "$JOB_STATE/stop" ] || ! kill -0 $! 2>/dev/null; do sleep 1; done
   [ ! -e "$JOB_STATE/stop" ] || { sleep 5 && kill -TERM $!; } 2>/dev/null # it may be about to end by itself

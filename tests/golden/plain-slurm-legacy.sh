@@ -28,15 +28,14 @@ trap 'rm -rf "$JOB_STATE"' EXIT
 # What runs each rank. A launcher exits with 1 whatever its ranks exit with, so the first failure is noted here.
 # 75 is no failure but a rank's wish to be run again: the others are left to finish what they are saving.
 note() { (set -C && echo "$1" >"$JOB_STATE/code") 2>/dev/null; } # set -C: whoever comes second finds it taken
-rank() {
-  trap : TERM # stay until the rank has answered it
-  "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }
+rank() { # it stays until the rank itself has answered a TERM
+  trap : TERM; "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }
 }
 # What each node runs, given its number. What differs between nodes must be expanded there, not here.
 node() {
-  exec /home/ada/gpt/.venv/bin/python -m torch.distributed.launch --nnodes 2 --nproc-per-node 4 \
-    --node-rank "$1" --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" \
-    --use-env --no-python bash -c 'rank "${@:1:3}" "--local-rank=$LOCAL_RANK" "${@:4}"' rank /home/ada/gpt/.venv/bin/python -u train.py --lr 1e-4
+  exec /home/ada/gpt/.venv/bin/python -W ignore::FutureWarning -m torch.distributed.launch --use-env --nnodes=2 \
+    --node-rank="$1" --nproc-per-node=4 --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
+    --log-dir="$JOB_STATE" --no-python bash -c 'rank "$@"' rank /home/ada/gpt/.venv/bin/python -u train.py --lr 1e-4
 }
 export -f note rank node
 # Before the limit Slurm sends USR1 to this shell alone (B:): torchrun would die of it. Then TERM, to all.

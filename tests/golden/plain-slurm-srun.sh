@@ -28,9 +28,8 @@ trap 'rm -rf "$JOB_STATE"' EXIT
 # What runs each rank. A launcher exits with 1 whatever its ranks exit with, so the first failure is noted here.
 # 75 is no failure but a rank's wish to be run again: the others are left to finish what they are saving.
 note() { (set -C && echo "$1" >"$JOB_STATE/code") 2>/dev/null; } # set -C: whoever comes second finds it taken
-rank() {
-  trap : TERM # stay until the rank has answered it
-  "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }
+rank() { # it stays until the rank itself has answered a TERM
+  trap : TERM; "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }
 }
 # What each node runs, given its number. What differs between nodes must be expanded there, not here.
 node() {

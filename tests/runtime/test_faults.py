@@ -106,7 +106,9 @@ def test_with_reports_a_busy_rank_that_takes_no_step_hangs(echelon):
 
 
 def agents_of(run) -> list[int]:
-    return [pid for pid, line in marked_processes(run.tool.mark) if "echelon.pyz agent" in line]
+    """In the order of their nodes, by what they are told and not by their pids, which begin anew at times."""
+    agents = [(line.split(), pid) for pid, line in marked_processes(run.tool.mark) if "echelon.pyz agent" in line]
+    return [pid for _, pid in sorted(agents)]
 
 
 def ranks_of(run) -> list[int]:

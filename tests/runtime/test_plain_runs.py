@@ -34,14 +34,14 @@ class Bash:
             "OMP_NUM_THREADS": "1",
         }
 
-    def start(self, *args, launcher="ranks", nodes=2, procs=2, **more):
-        script = Script(kind=ScriptKind.FILE, target=str(PLAIN), args=tuple(map(str, args)))
+    def start(self, *args, launcher="ranks", nodes=2, procs=2, target=PLAIN, **more):
+        script = Script(kind=ScriptKind.FILE, target=str(target), args=tuple(map(str, args)))
         job = Job(
             name="gpt", script=script, cwd=str(self.folder), python=sys.executable, launcher=launcher,
             resources=Resources(nodes=nodes, procs_per_node=procs, time_limit=more.pop("limit", None)), **more,
         )  # fmt: skip
         path = self.folder / "plain.sh"
-        path.write_text(render(job))
+        path.write_text(render(job, self.env))
         return subprocess.Popen(
             ["bash", path], env=self.env, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True,
@@ -58,7 +58,8 @@ def bash(tmp_path):
     tool = Bash(tmp_path)
     yield tool
     wait_for(lambda: not marked_processes(tool.mark), f"{marked_processes(tool.mark)} to be gone", 15)
-    assert [path for path in tool.tmp.iterdir() if path.name.startswith("tmp.")] == [], "the script's own folder"
+    assert list(tool.tmp.glob("tmp.*")) == [], "the script's own folder"
+    assert list(tool.tmp.glob("torchelastic*")) == [], "the launcher's"
 
 
 def sums(out):
@@ -70,8 +71,19 @@ def test_two_nodes_train_together_and_words_arrive_as_they_were(bash, launcher):
     code, out = bash("--lr", "it's $HOME", launcher=launcher, env={"NASTY": "a 'b'\n\"$c\""})
     assert code == 0, out
     assert sums(out) == [f"rank {rank} sum 10.0" for rank in range(4)]
-    local = "argument 1" if launcher == "legacy" else "1"
-    assert f"""rank 3 sum 10.0 local {local} ['--lr', "it's $HOME"] 'a \\'b\\'\\n"$c"'""" in out
+    assert """rank 3 sum 10.0 local 1 ['--lr', "it's $HOME"] 'a \\'b\\'\\n"$c"'""" in out
+
+
+def test_accelerate_sees_all_ranks_without_gpus(bash, tmp_path):
+    script = tmp_path / "see.py"
+    script.write_text(
+        "from accelerate import Accelerator\n"
+        "state = Accelerator().state\n"
+        "print(f'seen {state.process_index} of {state.num_processes}\\n', end='', flush=True)\n"
+    )
+    code, out = bash(launcher="accelerate", nodes=1, target=script)
+    seen = sorted(line for line in out.splitlines() if "seen" in line)
+    assert (code, seen) == (0, ["seen 0 of 2", "seen 1 of 2"]), out
 
 
 def test_one_rank_alone(bash):

@@ -45,7 +45,7 @@ def command(ctx: click.Context, /, plain: bool, explain: bool, as_json: bool, **
 def _plain(job: Job) -> str:
     from echelon.plain import remarks, render
 
-    script = render(job)
+    script = render(job, os.environ)
     for remark in remarks(job):
         say(remark)
     return script

@@ -35,9 +35,10 @@ class Where:
     procs_per_node: int
     main_address: str
     main_port: str
-    own_address: str
     launcher_port: str
     """Where the launcher's own processes meet, if not at the main port."""
+    own_address: str = ""
+    """Empty where nobody knows it before the node does."""
     hosts: tuple[str, ...]
     """By node rank."""
     folder: str

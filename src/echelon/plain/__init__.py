@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from echelon.errors import ConfigError
 from echelon.job import Job
 
 LAUNCHERS = ("torchrun", "accelerate", "legacy", "srun")
-ENVIRONMENTS = ("bare", "modules", "venv")
+ENVIRONMENTS = ("bare", "modules", "setup", "venv")
 SCHEDULERS = ("slurm", "pbs", "ssh", "local")
 
 LACKING = (
@@ -18,11 +18,11 @@ LACKING = (
 )
 
 
-def render(job: Job) -> str:
-    """Raises ConfigError for what a plain script cannot do."""
+def render(job: Job, environ: Mapping[str, str]) -> str:
+    """`environ` tells where launchers keep their settings. Raises ConfigError for what a plain script cannot do."""
     _check(job)
     module = importlib.import_module(f"echelon.plain.{job.scheduler}")
-    return "\n".join(line.rstrip() for line in module.lines(job)) + "\n"
+    return "\n".join(line.rstrip() for line in module.lines(job, environ)) + "\n"
 
 
 def remarks(job: Job) -> Iterator[str]:
@@ -42,21 +42,21 @@ def remarks(job: Job) -> Iterator[str]:
 def _check(job: Job) -> None:
     if job.scheduler not in SCHEDULERS:
         raise _refusal(f"there is no plain script for the scheduler {job.scheduler}", SCHEDULERS, "--on slurm")
-    if launcher_of(job) not in LAUNCHERS:
+    if launcher_name(job) not in LAUNCHERS:
         raise _refusal(f"there is no plain script for the launcher {job.launcher}", LAUNCHERS, "--launcher torchrun")
-    if launcher_of(job) == "srun" and job.scheduler != "slurm":
+    if launcher_name(job) == "srun" and job.scheduler != "slurm":
         raise ConfigError(
             "the launcher srun starts ranks through Slurm", origin=f"the scheduler is {job.scheduler}",
             hint="--launcher torchrun, or --on slurm",
         )  # fmt: skip
-    if job.environment not in ENVIRONMENTS or job.enclosure.conda or job.enclosure.image or job.enclosure.prefix:
+    if job.environment not in ENVIRONMENTS:
         raise _refusal(
             f"there is no plain script for the environment {job.environment}", ENVIRONMENTS,
             "--setup LINE enters any other; or leave --plain out",
         )  # fmt: skip
 
 
-def launcher_of(job: Job) -> str:
+def launcher_name(job: Job) -> str:
     """Without echelon torchrun does what our own agents would do."""
     return "torchrun" if job.launcher == "ranks" else job.launcher
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from echelon.job import Job
 from echelon.plain.together import OWN_STATE, START, launch_and_watch, waiting
@@ -20,7 +20,7 @@ from echelon.plain.words import (
 )
 
 
-def lines(job: Job) -> Iterator[str]:
+def lines(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     yield from heading(job, "Run it: bash FILE")
     yield from variables(job, "export {name} first")
     yield "# The nodes are rehearsed on this machine. No --standalone: it takes no notice of --nnodes."
@@ -30,7 +30,7 @@ def lines(job: Job) -> Iterator[str]:
     yield 'export JOB_STATE # ranks find "notice" in it when they should stop soon'
     yield from OWN_STATE
     yield from RANK
-    yield from node_function(job, cd(job), *_gpus(job), *launch_and_watch(job))
+    yield from node_function(job, cd(job), *_gpus(job), *launch_and_watch(job, environ))
     yield "export -f note rank"
     yield from START
     yield f'for n in {{0..{job.resources.nodes - 1}}}; do start node "$n" & done'

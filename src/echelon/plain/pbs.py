@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from echelon.run_dir import RunDir
 from echelon.schedulers.pbs_script import directive, directives
 
 
-def lines(job: Job) -> Iterator[str]:
+def lines(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     yield from heading(job, f"Submit it: {_qsub(job)}")
     yield from (directive(letter, value) for letter, value in asked(job))
     yield f"{cd(job)} # PBS starts us at home"
@@ -26,7 +26,7 @@ def lines(job: Job) -> Iterator[str]:
     yield 'export JOB_STATE=$PWD/.job-$id # ranks find "notice" in it when they should stop soon'
     yield from STATE_FOLDER
     yield from RANK
-    yield from node_function(job, cd(job), *launch_and_watch(job))
+    yield from node_function(job, cd(job), *launch_and_watch(job, environ))
     yield "# Tasks of PBS get none of our variables and functions: they read them from a file."
     carried = " ".join(["PATH", "MASTER_ADDR", "MASTER_PORT", "JOB_STATE", *names(job)])
     there = quoted('export -f note rank && node "$1"')

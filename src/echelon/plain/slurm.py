@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from echelon.command import folded
 from echelon.job import Job
-from echelon.plain import launcher_of
+from echelon.plain import launcher_name
 from echelon.plain.launchers import launch, script_words
 from echelon.plain.together import STATE_FOLDER
 from echelon.plain.words import (
@@ -27,7 +27,7 @@ ONLY_OURS = frozenset({"wait-all-nodes", "no-kill"})
 """A job that must go on without a node wants somebody who sees to it."""
 
 
-def lines(job: Job) -> Iterator[str]:
+def lines(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     yield from heading(job, "Submit it: sbatch FILE")
     yield from (directive(name, value) for name, value in asked(job))
     yield from variables(job, "export {name} before sbatch")
@@ -37,7 +37,7 @@ def lines(job: Job) -> Iterator[str]:
     yield 'export JOB_STATE=$PWD/.job-$SLURM_JOB_ID # ranks find "notice" in it when they should stop soon'
     yield from STATE_FOLDER
     yield from RANK
-    yield from _node(job)
+    yield from _node(job, environ)
     yield "export -f note rank node"
     yield "# Before the limit Slurm sends USR1 to this shell alone (B:): torchrun would die of it. Then TERM, to all."
     yield "trap 'touch \"$JOB_STATE/notice\"' USR1"
@@ -55,7 +55,7 @@ def asked(job: Job) -> Iterator[tuple[str, str | None]]:
     for name, value in directives(alone, RunDir(Path(job.cwd))):
         if name == "output":
             yield name, f"{job.name}-%{'j' if job.booking.array is None else 'A_%a'}.out"
-        elif name == "ntasks-per-node" and launcher_of(job) == "srun":
+        elif name == "ntasks-per-node" and launcher_name(job) == "srun":
             yield name, str(job.resources.procs_per_node)
         elif name == "cpus-per-task":
             yield name, str(cpus_per_task(job))
@@ -64,22 +64,22 @@ def asked(job: Job) -> Iterator[tuple[str, str | None]]:
 
 
 def cpus_per_task(job: Job) -> int:
-    tasks = job.resources.procs_per_node if launcher_of(job) == "srun" else 1
+    tasks = job.resources.procs_per_node if launcher_name(job) == "srun" else 1
     return max(1, (job.resources.cpus or 1) // tasks)
 
 
-def _node(job: Job) -> Iterator[str]:
-    if launcher_of(job) != "srun":
-        yield from node_function(job, *launch(job, prefix=("exec",)))
+def _node(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
+    if launcher_name(job) != "srun":
+        yield from node_function(job, *launch(job, environ, prefix=("exec",)))
         return
     yield from node_function(
         job,
         "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS",
-        *folded([("rank", *script_words(job))]),
+        *folded(("rank", *script_words(job))),
     )
 
 
 def _start(job: Job) -> Iterator[str]:
     """Since 22.05 a step does not know how many CPUs its tasks were promised."""
     cpus = (f"--cpus-per-task={cpus_per_task(job)}",) if job.resources.cpus is not None else ()
-    yield from folded([("srun", "--kill-on-bad-exit=1", *cpus, "bash", "-c", 'node "$SLURM_NODEID"')], " &")
+    yield from folded(("srun", "--kill-on-bad-exit=1", *cpus, "bash", "-c", 'node "$SLURM_NODEID"'), " &")

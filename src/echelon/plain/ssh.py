@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from echelon.job import Job
 from echelon.plain.launchers import launch
@@ -36,7 +36,7 @@ WATCH = (
 )
 
 
-def lines(job: Job) -> Iterator[str]:
+def lines(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     yield from heading(job, "Run it: bash FILE")
     yield from variables(job, "export {name} first")
     yield f"hosts={array(job.hosts[: job.resources.nodes])}"
@@ -46,7 +46,7 @@ def lines(job: Job) -> Iterator[str]:
     yield from port_lines(job, "$$")
     yield from OWN_STATE
     yield from RANK
-    yield from node_function(job, cd(job), *launch(job, prefix=("exec",)))
+    yield from node_function(job, cd(job), *launch(job, environ, prefix=("exec",)))
     yield from WATCH
     yield from _feed(job)
     yield from START

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from echelon.job import Job
 from echelon.plain.launchers import launch
@@ -29,9 +29,9 @@ def waiting(job: Job, *, until_the_limit: bool) -> Iterator[str]:
     yield 'code=$(cat "$JOB_STATE/code" 2>/dev/null || echo 0)'
 
 
-def launch_and_watch(job: Job) -> Iterator[str]:
+def launch_and_watch(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     """torchrun ends its own ranks; it is told to only where the fault is on another node."""
-    yield from launch(job, ending=" &")
+    yield from launch(job, environ, ending=" &")
     yield 'until [ -e "$JOB_STATE/stop" ] || ! kill -0 $! 2>/dev/null; do sleep 1; done'
     yield '[ ! -e "$JOB_STATE/stop" ] || { sleep 5 && kill -TERM $!; } 2>/dev/null # it may be about to end by itself'
     yield "wait $!"

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from echelon.command import Command, exports, quoted
 from echelon.job import Job
-from echelon.plain import launcher_of
+from echelon.plain import launcher_name
 from echelon.plan import parse_ports
 
 PORTS = "20000-29999"
@@ -24,9 +24,8 @@ RANK = (
     "# What runs each rank. A launcher exits with 1 whatever its ranks exit with, so the first failure is noted here.",
     "# 75 is no failure but a rank's wish to be run again: the others are left to finish what they are saving.",
     'note() { (set -C && echo "$1" >"$JOB_STATE/code") 2>/dev/null; } # set -C: whoever comes second finds it taken',
-    "rank() {",
-    "  trap : TERM # stay until the rank has answered it",
-    '  "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }',
+    "rank() { # it stays until the rank itself has answered a TERM",
+    '  trap : TERM; "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }',
     "}",
 )
 
@@ -34,7 +33,7 @@ RANK = (
 def heading(job: Job, how: str) -> tuple[str, ...]:
     resources = job.resources
     nodes, ranks = _counted(resources.nodes, "node"), _counted(resources.procs_per_node, "rank")
-    size = f"{nodes} x {ranks}, started by {launcher_of(job)}"
+    size = f"{nodes} x {ranks}, started by {launcher_name(job)}"
     return "#!/bin/bash", f"# {job.name}: {size}. Nothing of echelon is needed there. {how}", SHELLCHECK
 
 
@@ -99,7 +98,7 @@ def node_function(job: Job, *body: str) -> Iterator[str]:
     yield "# What each node runs, given its number. What differs between nodes must be expanded there, not here."
     yield "node() {"
     yield from (f"  {line}" for line in entering(job))
-    if job.launching.rdzv == "c10d" and launcher_of(job) == "torchrun":
+    if job.launching.rdzv == "c10d" and launcher_name(job) == "torchrun":
         yield '  is_host=$([ "$1" -eq 0 ] && echo 1 || echo 0) # said outright: by itself torchrun compares host names'
     yield from (f"  {line}" for line in body)
     yield "}"
