@@ -3,7 +3,7 @@ nobody answers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -43,3 +43,23 @@ PBS = Facts(
         "Premature end of message", "End of File", "No route to host", "Server is shutting down",
     ),
 )  # fmt: skip
+
+WISHES_OF_THE_JOB = (
+    *("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_GPU"),
+    *("SLURM_NNODES", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_PER_GPU", "SLURM_DISTRIBUTION", "SLURM_ARBITRARY_NODELIST"),
+    *("SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_GPU_BIND"),
+    *("SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", "SLURM_MEM_PER_NODE", "SLURM_CPU_BIND", "SLURM_MEM_BIND"),
+    *("SLURM_HINT", "SLURM_THREADS_PER_CORE", "SLURM_EXCLUSIVE", "SLURM_OVERLAP", "SLURM_EXPORT_ENV", "SLURM_GRES"),
+)
+"""What srun would read as wishes for a step, but were those of the whole job, or of the shell around us."""
+KEPT_IN_A_STEP = frozenset(
+    {"SLURM_JOBID", "SLURM_CONF", "SLURM_CLUSTER_NAME", "SLURM_CLUSTERS", "SLURM_WORKING_CLUSTER"}
+    | {"SLURM_RESTART_COUNT", "SLURM_MPI_TYPE"}
+)
+KEPT_BEGINNINGS = ("SLURM_JOB_", "SLURM_ARRAY_", "SLURM_SUBMIT_")
+
+
+def of_this_step(environ: Iterable[str]) -> list[str]:
+    """What describes the step around us, or would be read as a wish for the next one: to be left out of it. Pure."""
+    ours = (name for name in environ if name.startswith(("SLURM_", "SRUN_", "PMI_", "PMIX_")))
+    return sorted(name for name in ours if name not in KEPT_IN_A_STEP and not name.startswith(KEPT_BEGINNINGS))

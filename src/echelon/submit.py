@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,7 @@ from echelon.observe.find import remember
 from echelon.registry import member
 from echelon.run_dir import RunDir, cannot_write, new_run_id
 from echelon.schedulers import Scheduler
-from echelon.snapshot import link_all, project_of, take
+from echelon.snapshot import git, link_all, project_of, take
 from echelon.version import __version__
 
 NO_ID = b" " * 127 + b"\n"
@@ -153,21 +152,8 @@ def _facts(origins: Mapping[str, str]) -> dict[str, Any]:
     return {
         "origins": dict(origins),
         "versions": {"echelon": __version__, "python": sys.version.split()[0]},
-        "git_commit": _git_commit(),
+        "git_commit": git.description(Path.cwd()),
     }
-
-
-def _git_commit() -> str | None:
-    if not any((folder / ".git").exists() for folder in (Path.cwd(), *Path.cwd().parents)):
-        return None
-    try:
-        result = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],
-            capture_output=True, text=True, timeout=10, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout.strip() or None
 
 
 def _take_away(run_dirs: Sequence[RunDir]) -> None:

@@ -10,6 +10,7 @@ from echelon.cli.options import debug_option
 from echelon.cli.output import age, print_json, print_table, say
 from echelon.codec import encode
 from echelon.observe.checkpoints import Listed, find_source, listed
+from echelon.wording import sized
 
 
 @click.command(help="The checkpoints of a run, or of a folder of them, oldest first; exits with 1 if one is damaged.")
@@ -33,13 +34,4 @@ def _row(one: Listed) -> tuple[str, ...]:
     if one.size is None:
         return str(one.step), "-", "-", "-", f"no: {one.problem}"
     verified = "yes" if one.verified else "sizes only"
-    return str(one.step), _spelled(one.size), age(one.time), str(one.ranks), verified
-
-
-def _spelled(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
+    return str(one.step), sized(one.size), age(one.time), str(one.ranks), verified

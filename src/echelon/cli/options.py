@@ -24,6 +24,7 @@ from echelon.machine import check_python, default_python
 from echelon.registry import member
 from echelon.run_dir import RunDir
 from echelon.schedulers import Scheduler
+from echelon.wording import counted
 
 USAGE = "[OPTIONS] (SCRIPT.py | -m MODULE | -- COMMAND) [ARGUMENTS]..."
 
@@ -104,14 +105,14 @@ class Request:
     def summary(self, run_dirs: Sequence[RunDir]) -> str:
         """What was started where, once it has been."""
         where: str = member("scheduler", self.job.scheduler).summary(self.job, run_dirs[0].read_native_id())
-        size = self.size() if self.job.booking.array is None else f"{_counted(len(run_dirs), 'run')} of {self.size()}"
+        size = self.size() if self.job.booking.array is None else f"{counted(len(run_dirs), 'run')} of {self.size()}"
         return ", ".join(filter(None, (where, size)))
 
     def size(self) -> str:
         resources = self.job.resources
-        size = f"{_counted(resources.nodes, 'node')} x {_counted(resources.procs_per_node, 'rank')}"
+        size = f"{counted(resources.nodes, 'node')} x {counted(resources.procs_per_node, 'rank')}"
         if resources.gpus_per_node:
-            return f"{size}, {_counted(resources.gpus_per_node, 'GPU')} each"
+            return f"{size}, {counted(resources.gpus_per_node, 'GPU')} each"
         return f"{size}, no GPU{self._why_no_gpu()}, so on CPU with gloo"
 
     def _why_no_gpu(self) -> str:
@@ -124,10 +125,6 @@ class Request:
 
     def explained(self) -> list[tuple[str, str, str]]:
         return [(key, _shown(key, value), origin) for key, value, origin in self.settings.explained()]
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _shown(key: str, value: Any) -> str:

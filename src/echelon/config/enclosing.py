@@ -6,25 +6,16 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
 
 from echelon.environments import CONTAINERS
-from echelon.environments.choice import environment_of
+from echelon.environments.choice import Wishes, environment_of
 from echelon.environments.images import is_address
-from echelon.environments.mounts import Mount, parse_mount
+from echelon.environments.mounts import parse_mount
 from echelon.errors import ConfigError
 from echelon.job import Enclosure
 
 CONTAINER_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}"
 WITH_SLURM = ("slurm", "allocation")
-
-
-class Wishes(Protocol):
-    def get(self, key: str) -> Any: ...
-
-    def asked(self, key: str) -> Any: ...
-
-    def origin(self, key: str) -> str: ...
 
 
 def enclosure_of(wishes: Wishes, cwd: str) -> tuple[str, Enclosure]:
@@ -96,11 +87,7 @@ def _mount(text: str, wishes: Wishes, cwd: str) -> str:
         raise ConfigError(
             f"mount is {text!r}", origin=wishes.origin("mount"), why=str(error), hint="--mount /data:/data:ro"
         ) from error
-    return _written(Mount(source=source, target=mount.target, read_only=mount.read_only))
-
-
-def _written(mount: Mount) -> str:
-    return f"{mount.source}:{mount.target}{':ro' if mount.read_only else ''}"
+    return replace(mount, source=source).spelled()
 
 
 def _container_name(wishes: Wishes) -> str | None:

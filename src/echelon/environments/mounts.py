@@ -15,6 +15,10 @@ class Mount:
     target: str
     read_only: bool = False
 
+    def spelled(self, read_only: str = ":ro") -> str:
+        """`read_only` is what stands behind a target that must stay as it is."""
+        return f"{self.source}:{self.target}{read_only if self.read_only else ''}"
+
 
 def parse_mount(text: str) -> Mount:
     """`SRC:DST`, `SRC:DST:ro`, or `DIR` for the same place in both; raises ValueError."""
@@ -35,18 +39,14 @@ def mounts_of(job: Job) -> list[Mount]:
 
 
 def mount_lines(job: Job, flag: str, read_only: str) -> Iterator[str]:
-    """The array `mounts`, of one flag for each; `read_only` is what stands behind a target that must stay as it is."""
+    """The array `mounts`, of one flag for each."""
     run, folder = variable("run"), variable("ECHELON_FOLDER")
     yield "run=${0%/*}"
     yield "mounts=()"
     yield f"[ ! -d {words(job.cwd)} ] || mounts+=({words(flag, f'{job.cwd}:{job.cwd}')})"
     yield f"mounts+=({words(flag, f'{run}:{run}')})"
     yield f'[ -z "${{ECHELON_FOLDER-}}" ] || mounts+=({words(flag, f"{folder}:{folder}")})'
-    yield from (f"mounts+=({words(flag, _specified(mount, read_only))})" for mount in mounts_of(job))
-
-
-def _specified(mount: Mount, read_only: str) -> str:
-    return f"{mount.source}:{mount.target}{read_only if mount.read_only else ''}"
+    yield from (f"mounts+=({words(flag, mount.spelled(read_only))})" for mount in mounts_of(job))
 
 
 def source_lines(mounts: Sequence[Mount], refuse_source: str) -> Iterator[str]:

@@ -40,4 +40,4 @@ def srun_flags(job: Job, run_path: Path, names: Sequence[str]) -> list[str]:
 
 def _mounts(job: Job, run_path: Path) -> list[str]:
     own = [f"{path}:{path}" for path in (job.cwd, run_path)]
-    return own + [f"{one.source}:{one.target}{':ro' if one.read_only else ''}" for one in mounts_of(job)]
+    return own + [mount.spelled() for mount in mounts_of(job)]

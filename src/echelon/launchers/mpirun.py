@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from echelon.command import Command
 from echelon.job import Job
 from echelon.launchers import Where
-from echelon.launchers.slurm_step import is_inside
 
 OURS = {
     **dict.fromkeys(("n", "np", "c", "npernode", "N", "map-by", "ppr"), "--gpus-per-node or --procs-per-node"),
@@ -42,7 +41,7 @@ def _hosts(job: Job, where: Where) -> tuple[str, ...]:
 
 def _in_slurm(where: Where, environ: Mapping[str, str]) -> dict[str, str]:
     """Its daemons are a step of their own, beside our agents; room for the ranks is what we say it is."""
-    if not is_inside(environ):
+    if not environ.get("SLURM_JOB_ID"):
         return {}
     hosts = environ.get("SLURM_JOB_NODELIST", "")
     count = environ.get("SLURM_JOB_NUM_NODES", str(where.nodes))

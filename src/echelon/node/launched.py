@@ -7,11 +7,11 @@ import sys
 import time
 from typing import Any
 
+from echelon.batch_facts import of_this_step
 from echelon.environments.pyxis import container_flags
 from echelon.job import Job
 from echelon.launchers import Scope, Where, launcher_of, scope_of
 from echelon.launchers.accelerate import configuration
-from echelon.launchers.slurm_step import wishes
 from echelon.node import cold
 from echelon.node.crew import Crew
 from echelon.node.desk import Desk, Place
@@ -78,7 +78,7 @@ class LaunchedCrew(Crew):
         }
         worker = [self._job.python, "-I", sys.argv[0], "worker", self._job.launcher]
         worker = inside(self._job, self._run_path, worker) if is_all else worker
-        without = wishes(self._environ) if is_all else []
+        without = of_this_step(self._environ) if is_all else []
         environ = {**self._environ, **variables}
         command = launcher_of(self._job.launcher).command(self._job, self._where(start), worker, environ)
         read_fd, write_fd = os.pipe()

@@ -10,6 +10,7 @@ from echelon.command import Command, exports, quoted
 from echelon.job import Job
 from echelon.plain import launcher_name
 from echelon.plan import parse_ports
+from echelon.wording import counted
 
 PORTS = "20000-29999"
 """Below those that Linux gives away by itself."""
@@ -32,13 +33,9 @@ RANK = (
 
 def heading(job: Job, how: str) -> tuple[str, ...]:
     resources = job.resources
-    nodes, ranks = _counted(resources.nodes, "node"), _counted(resources.procs_per_node, "rank")
+    nodes, ranks = counted(resources.nodes, "node"), counted(resources.procs_per_node, "rank")
     size = f"{nodes} x {ranks}, started by {launcher_name(job)}"
     return "#!/bin/bash", f"# {job.name}: {size}. Nothing of echelon is needed there. {how}", SHELLCHECK
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def variables(job: Job, bring: str) -> Iterator[str]:

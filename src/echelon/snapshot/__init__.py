@@ -15,6 +15,7 @@ from echelon.run_dir import RunDir
 from echelon.snapshot import git
 from echelon.snapshot.choice import JUNK, Chosen, Entry, Why, choose, in_bytes, is_junk, is_secret, link_text
 from echelon.snapshot.copying import copy_all, link_all
+from echelon.wording import counted, sized
 
 __all__ = ("Taken", "link_all", "project_of", "take")
 
@@ -143,8 +144,8 @@ def _check_size(chosen: Chosen, project: Path, most_bytes: int) -> None:
     if chosen.total_bytes > limit:
         largest = max(chosen.taken, key=lambda entry: entry.size)
         raise ConfigError(
-            f"the snapshot would have {_shown(chosen.total_bytes)}", origin=f"--snapshot of {project}",
-            why=f"the most is {_shown(limit)}; the largest file is {largest.path}, {_shown(largest.size)}",
+            f"the snapshot would have {sized(chosen.total_bytes)}", origin=f"--snapshot of {project}",
+            why=f"the most is {sized(limit)}; the largest file is {largest.path}, {sized(largest.size)}",
             hint="name data and checkpoints in .gitignore, or --snapshot-max SIZE, a tenth of what all may have",
         )  # fmt: skip
 
@@ -153,12 +154,13 @@ def _check_size(chosen: Chosen, project: Path, most_bytes: int) -> None:
 
 
 def _remarks(chosen: Chosen, project: Path, job: Job) -> Iterator[str]:
-    yield f"snapshot of {project}: {_counted(len(chosen.taken))}, {_shown(chosen.total_bytes)}; the ranks run there"
+    files, size = counted(len(chosen.taken), "file"), sized(chosen.total_bytes)
+    yield f"snapshot of {project}: {files}, {size}; the ranks run there"
     secrets, large = chosen.left_for(Why.SECRET), chosen.left_for(Why.LARGE)
     if secrets:
         yield f"not in the snapshot, by their names secrets: {_named(secrets)}; --set NAME=VALUE reaches the ranks"
     if large:
-        sizes = f"larger than {_shown(in_bytes(job.snapshot_max))}"
+        sizes = f"larger than {sized(in_bytes(job.snapshot_max))}"
         yield f"not in the snapshot, {sizes}: {_named(large)}; --snapshot-max SIZE takes them in"
     outside = [entry for entry in chosen.taken if entry.link is not None and link_text(entry, project)[1]]
     if outside:
@@ -177,16 +179,3 @@ def _not_there(project: Path, runs: Path, words: str | None) -> Iterator[str]:
 def _named(entries: Sequence[Entry]) -> str:
     shown = ", ".join(str(entry.path) for entry in entries[:MOST_NAMES])
     return f"{shown} and {len(entries) - MOST_NAMES} more" if len(entries) > MOST_NAMES else shown
-
-
-def _counted(files: int) -> str:
-    return "1 file" if files == 1 else f"{files} files"
-
-
-def _shown(size: int) -> str:
-    amount = float(size)
-    for unit in ("bytes", "KiB", "MiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} GiB"

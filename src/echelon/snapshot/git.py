@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 
 SECONDS = 60
+AT_ONCE_SECONDS = 10
 QUIET = {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}  # a look must not write to the index
 
 
@@ -15,16 +16,16 @@ class GitSilent(Exception):  # noqa: N818  there may be no error: no git here, o
     """git has no answer; its words, if it had any."""
 
 
-def git(folder: Path, *words: str) -> bytes:
+def git(folder: Path, *words: str, seconds: float = SECONDS) -> bytes:
     """What git prints. Raises GitSilent."""
     argv = ["git", "-C", str(folder), *words]
     environ = {name: value for name, value in os.environ.items() if name not in ("GIT_DIR", "GIT_WORK_TREE")}
     try:
         done = subprocess.run(
-            argv, env={**environ, **QUIET}, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False
+            argv, env={**environ, **QUIET}, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired as late:
-        raise GitSilent(f"git has not answered within {SECONDS} s") from late
+        raise GitSilent(f"git has not answered within {seconds:g} s") from late
     except OSError as error:
         raise GitSilent(f"git cannot be run: {error.strerror}") from error
     if done.returncode != 0:
@@ -61,6 +62,17 @@ def ignored(root: Path) -> list[PurePath]:
 def commit_of(root: Path) -> str:
     """Raises GitSilent where nothing has been committed yet."""
     return git(root, "rev-parse", "--verify", "HEAD").decode().strip()
+
+
+def description(folder: Path) -> str | None:
+    """The commit, and whether anything was changed since; none where git does not say so at once."""
+    if repository_of(folder) is None:
+        return None
+    words = ("describe", "--always", "--abbrev=40", "--dirty", "--exclude=*")
+    try:
+        return git(folder, *words, seconds=AT_ONCE_SECONDS).decode().strip() or None
+    except GitSilent:
+        return None
 
 
 def changed(root: Path) -> list[PurePath]:

@@ -27,7 +27,7 @@ FLAGS = {
     "venv": {"venv": ".venv"},
     "conda": {"conda": "ml"},
     "enroot": {"image": "/data/torch.sqsh", "mount": MOUNTS, "container_writable": True},
-    "pyxis": {"env": "pyxis", "image": "/data/torch.sqsh", "mount": MOUNTS, "on": "slurm"},
+    "pyxis": {"env": "pyxis", "image": "/data/torch.sqsh", "mount": MOUNTS},
     "apptainer": {"image": "/data/torch.sif", "mount": MOUNTS, "modules": ("apptainer",)},
     "singularity": {"env": "singularity", "image": "docker://pytorch/pytorch", "container_workdir": "/scratch"},
     "container": {"container_exec": "ch-run --bind={run}:{run} --cd={cwd} /var/tmp/image --"},

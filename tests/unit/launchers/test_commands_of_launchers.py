@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from echelon.batch_facts import of_this_step
 from echelon.job import Job, Launching, Resources, Script, ScriptKind
 from echelon.launchers import LAUNCHERS, Scope, Where, launcher_of, scope_of
 from echelon.launchers.accelerate import config_files, kind_of
-from echelon.launchers.slurm_step import wishes
 
 JOB = Job(
     name="gpt", script=Script(kind=ScriptKind.FILE, target="train.py"), cwd="/home/ada", python="/venv/bin/python",
@@ -201,4 +201,4 @@ def test_other_options_go_through_as_they_are(name, options, expected):
 def test_what_describes_the_step_around_us_is_left_out_of_the_next_one():
     around = ["SLURM_PROCID", "SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_CPU_BIND", "SLURM_TASKS_PER_NODE", "SRUN_DEBUG"]
     kept = ["SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_NODELIST", "SLURM_CONF", "SLURM_ARRAY_TASK_ID", "PATH"]
-    assert wishes([*around, *kept]) == sorted(around)
+    assert of_this_step([*around, *kept]) == sorted(around)

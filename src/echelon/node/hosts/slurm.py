@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from echelon.batch_facts import WISHES_OF_THE_JOB
 from echelon.environments.pyxis import container_flags
 from echelon.errors import EnvironmentProblem
 from echelon.job import Job
@@ -18,15 +19,6 @@ from echelon.node.hosts.slurm_tools import ask, ask_for_standing
 from echelon.node.interfaces import own_address
 from echelon.run_dir import RunDir
 from echelon.runtime import slurm_step
-
-# What srun would read as wishes, but were the wishes of the whole job, or of the shell around us.
-JOB_WIDE = (
-    *("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_GPU"),
-    *("SLURM_NNODES", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_PER_GPU", "SLURM_DISTRIBUTION", "SLURM_ARBITRARY_NODELIST"),
-    *("SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_GPU_BIND"),
-    *("SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", "SLURM_MEM_PER_NODE", "SLURM_CPU_BIND", "SLURM_MEM_BIND"),
-    *("SLURM_HINT", "SLURM_THREADS_PER_CORE", "SLURM_EXCLUSIVE", "SLURM_OVERLAP", "SLURM_EXPORT_ENV", "SLURM_GRES"),
-)
 
 
 def hosts(job: Job, run_path: Path, environ: Mapping[str, str]) -> Hosts:
@@ -77,7 +69,7 @@ class SlurmHosts(BatchHosts):
         super().__init__()
         self._job = job
         self._run_dir = run_dir
-        self._environ = {name: value for name, value in environ.items() if name not in JOB_WIDE}
+        self._environ = {name: value for name, value in environ.items() if name not in WISHES_OF_THE_JOB}
         self._cpus = environ
         self._id = environ.get("SLURM_JOB_ID", "")
         self._restarts = int(environ.get("SLURM_RESTART_COUNT") or 0)
