@@ -1,0 +1,14 @@
+"""What tests of checkpoints share."""
+
+import os
+
+import pytest
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """A world of one: nobody has told this process of any other."""
+    for name in [name for name in os.environ if name.startswith(("ECHELON_", "SLURM_", "PMI_", "OMPI_"))]:
+        monkeypatch.delenv(name)
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)

@@ -1,0 +1,98 @@
+"""What one rank saved comes back as it was, and what does not fit is refused."""
+
+import threading
+
+import pytest
+from small_training import fingerprint, saved_at, things
+
+from echelon.errors import ConfigError
+from echelon.runtime.checkpoint.checkpoint import Checkpoint
+from echelon.runtime.checkpoint.verify import committed
+
+pytestmark = pytest.mark.usefixtures("alone")
+
+torch = pytest.importorskip("torch")
+
+
+def test_everything_comes_back_as_it_was(tmp_path):
+    before = saved_at(tmp_path, 7)
+    drawn = torch.rand(3)
+    after = things()
+    with Checkpoint(tmp_path, every=None, **after) as checkpoint:
+        assert checkpoint.step == checkpoint.saved == 7
+        assert fingerprint(after) == fingerprint(before)
+        assert torch.rand(3).equal(drawn), "the generators too"
+    assert [str(name) for name in committed(tmp_path)] == ["step-00000007"], "no step was taken, nothing was saved"
+
+
+def test_without_checkpoints_it_starts_from_nothing(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "new" / "folder", **things())
+    assert checkpoint.load() is False
+    assert (checkpoint.step, checkpoint.saved, checkpoint.epoch) == (0, None, 0)
+    assert (tmp_path / "new" / "folder").stat().st_mode & 0o777 == 0o700
+    checkpoint.close()
+
+
+def test_a_step_by_its_number(tmp_path):
+    saved_at(tmp_path, 1, 2, 3)
+    checkpoint = Checkpoint(tmp_path, **things())
+    assert checkpoint.load(2)
+    assert checkpoint.step == 2
+    with pytest.raises(ConfigError, match="no checkpoint of step 5"):
+        checkpoint.load(5)
+    checkpoint.close()
+
+
+class Counter:
+    def __init__(self):
+        self.state = {"count": 0, "extra": None}
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
+def test_anything_with_a_state_is_saved_and_anything_without_is_refused(tmp_path):
+    counter, own = Counter(), Counter()
+    counter.state = {"count": 3, "list": [1, (2.5, None)], "tensor": torch.arange(3)}
+    own.state = {"mine": torch.ones(2, 2, dtype=torch.bfloat16)}
+    checkpoint = Checkpoint(tmp_path, counter=counter, per_rank={"own": own})
+    checkpoint.save(wait=True)
+    counter.state, own.state = {}, {}
+    checkpoint.load()
+    assert counter.state["list"] == [1, (2.5, None)]
+    assert counter.state["tensor"].equal(torch.arange(3))
+    assert own.state["mine"].equal(torch.ones(2, 2, dtype=torch.bfloat16))
+    counter.state = {"thread": threading.Lock()}
+    with pytest.raises(ConfigError, match=r"counter\['thread'\] is of type _thread.lock"):
+        checkpoint.save()
+    checkpoint.close()
+    with pytest.raises(ConfigError, match="'what' cannot be saved: it is a int"):
+        Checkpoint(tmp_path, what=3)
+
+
+def test_what_does_not_fit_is_refused_with_what_does_not(tmp_path):
+    saved_at(tmp_path, 1)
+    other = {**things(), "model": torch.nn.Linear(3, 3)}
+    checkpoint = Checkpoint(tmp_path, **other)
+    with pytest.raises(ConfigError, match="'model' does not fit the Linear that is there now"):
+        checkpoint.load()
+    checkpoint.close()
+    more = Checkpoint(tmp_path, **things(), scaler=torch.amp.GradScaler("cpu"))
+    with pytest.raises(ConfigError, match="the checkpoint has no 'scaler'") as error:
+        more.load()
+    assert "model, optimizer, scheduler" in error.value.why
+    more.close()
+
+
+def test_the_default_folder_is_the_runs_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    elsewhere = Checkpoint(**things())
+    assert elsewhere.folder == tmp_path / "checkpoints"
+    elsewhere.close()
+    monkeypatch.setenv("ECHELON_RUN_DIR", str(tmp_path / "run"))
+    ours = Checkpoint(**things())
+    assert ours.folder == tmp_path / "run" / "checkpoints"
+    ours.close()
