@@ -193,3 +193,8 @@ def test_only_jobs_that_have_ended_have_an_exit_code():
 def test_only_jobs_that_wait_have_an_expected_start():
     assert status("RUNNING", start="2026-01-15T10:15:00").expected_start is None
     assert status("PENDING", start="2026-01-15T10:15:00").expected_start is not None
+
+
+def test_recorded_output_names_the_version_it_is_of():
+    for path in RECORDED.iterdir():
+        assert path.stem.rpartition("-")[2] in ("22.05", "24.11")
