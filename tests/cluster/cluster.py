@@ -187,6 +187,10 @@ class Cluster:
     def power_off(self, name: str) -> None:
         """As if the plug were pulled: no process on it says goodbye to its peers."""
         self._at_switch("set", f"p-{name}", "down")
+        self.shut_down(name)
+
+    def shut_down(self, name: str) -> None:
+        """All its processes end at once, and the kernel closes their connections."""
         self.nodes[name].power_off()
         self.cut_off.discard(name)
         # the kernel takes the cable away with the node, but in its own time; a boot must not meet the old one

@@ -69,7 +69,7 @@ def test_a_script_that_knows_nothing_of_us_finds_its_rank(echelon, launcher):
 @pytest.mark.parametrize("launcher", ["srun", MPIRUN])
 def test_a_lost_node_is_replaced_under_a_launcher_of_all_nodes(cluster, echelon, launcher):
     go = echelon.folder / "go"
-    options = [*SIZE, "--spare-nodes", "1", "--restarts", "1", "--heartbeat", "4s", "--launcher", launcher]
+    options = [*SIZE, "--spare-nodes", "1", "--heartbeat", "4s", "--launcher", launcher]
     run = echelon.submit(*options, TRAIN, "--samples", "24", "--wait-for", go, "--state", echelon.folder / "state")
     wait_for(lambda: len(steps(run, 3)) > 3, "a few steps", 90)
     cluster.power_off("n2")

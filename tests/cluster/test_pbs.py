@@ -176,7 +176,7 @@ def ns_pid(pid):
 
 def test_a_host_without_power_is_replaced_by_a_spare_though_pbs_notices_nothing(echelon, pbs, cluster):
     run = echelon.submit(
-        "-N", "2", "--spare-nodes", "1", "--restarts", "1", "--heartbeat", "3s", "--cold",
+        "-N", "2", "--spare-nodes", "1", "--heartbeat", "3s", "--cold",
         STEPS, "--steps", "300", "--seconds", "0.02",
     )  # fmt: skip
     wait_for(lambda: "step 3" in run.rank_log(1), "rank 1 to take steps")
@@ -190,8 +190,6 @@ def test_without_a_spare_the_run_goes_on_in_a_successor_on_other_hosts(echelon, 
     run = echelon.submit(
         "-N",
         "2",
-        "--restarts",
-        "1",
         "--requeues",
         "1",
         "--heartbeat",

@@ -261,7 +261,7 @@ def test_a_run_that_waits_for_a_slow_host_can_be_cancelled(cluster, echelon):
 
 def test_a_spare_host_takes_the_place_of_a_lost_one(cluster, echelon):
     run = echelon.submit(
-        *on("h1,h2,h3", "-N", "2", "--spare-nodes", "1", "-g", "2", "--cold", "--restarts", "1", "--heartbeat", "2s"),
+        *on("h1,h2,h3", "-N", "2", "--spare-nodes", "1", "-g", "2", "--cold", "--heartbeat", "2s"),
         STEPS, "--steps", "20", "--seconds", "0.1",
     )  # fmt: skip
     wait_for_steps(run, 3)
@@ -273,7 +273,7 @@ def test_a_spare_host_takes_the_place_of_a_lost_one(cluster, echelon):
 
 def test_without_a_spare_the_run_goes_on_smaller(cluster, echelon):
     run = echelon.submit(
-        *two_by_two("--min-nodes", "1", "--restarts", "1", "--heartbeat", "2s"),
+        *two_by_two("--min-nodes", "1", "--heartbeat", "2s"),
         STEPS,
         "--steps",
         "30",

@@ -158,9 +158,7 @@ def test_a_frozen_agent_counts_as_a_lost_node(echelon):
 
 
 def test_a_spare_node_takes_the_place_of_a_lost_one(echelon):
-    run = echelon.submit(
-        *TWO_BY_TWO, "--spare-nodes", "1", "--restarts", "1", STEPS, "--steps", "40", "--seconds", "0.05"
-    )
+    run = echelon.submit(*TWO_BY_TWO, "--spare-nodes", "1", STEPS, "--steps", "40", "--seconds", "0.05")
     run.pid_of(3)
     os.kill(agents_of(run)[0], signal.SIGKILL)
     assert run.wait()["outcome"] == "succeeded"
@@ -169,7 +167,7 @@ def test_a_spare_node_takes_the_place_of_a_lost_one(echelon):
 
 def test_with_min_nodes_a_silent_node_makes_the_run_smaller(echelon):
     run = echelon.submit(
-        *TWO_BY_TWO, "--min-nodes", "1", "--restarts", "1", "--heartbeat", "2s", STEPS, "--steps", "100", "--seconds",
+        *TWO_BY_TWO, "--min-nodes", "1", "--heartbeat", "2s", STEPS, "--steps", "100", "--seconds",
         "0.05",
     )  # fmt: skip
     run.pid_of(3)

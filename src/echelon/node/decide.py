@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from echelon.exit_codes import TIME_LIMIT
-from echelon.node.faults import Fault, fault_of, signal_name
+from echelon.node.faults import Fault, fault_of, is_consequence, signal_name
 from echelon.node.gather import alive, begin, begin_when_gathered, finish, ready, requeue, with_node
 from echelon.node.leaving import asks_for_another_attempt, in_time
 from echelon.node.messages import Exit
@@ -185,8 +185,21 @@ def _still_pending(state: State) -> Decision:
 def _stopped(state: State) -> Decision:
     if state.outcome is not None:
         return finish(state, state.outcome)
-    fault = state.fault or fault_of(tuple(state.exits.values())) or Fault(sentence="the ranks stopped")
-    return recover(tally(state), fault)
+    return recover(tally(state) if state.members else state, _fault(state))
+
+
+def _fault(state: State) -> Fault:
+    """A node that was lost explains the errors of those who waited for it."""
+    fault = state.fault or fault_of(tuple(state.exits.values()))
+    if fault is not None and (fault.exit is None or not is_consequence(fault.exit)):
+        return fault
+    lost = next((node for node in state.members if node in state.losses), None)
+    return fault or Fault(sentence="the ranks stopped") if lost is None else _loss(state, lost)
+
+
+def _loss(state: State, node: int) -> Fault:
+    name, loss = state.hosts.get(node, f"node {node}"), state.losses[node]
+    return Fault(sentence=f"{name} was lost: {loss.value}", host_lost=loss is Loss.HOST)
 
 
 # Nodes that leave
@@ -195,9 +208,9 @@ def _stopped(state: State) -> Decision:
 def _lost(state: State, event: AgentLost) -> Decision:
     if state.nodes.get(event.node) is NodeState.LOST:
         return state, ()
-    name = state.hosts.get(event.node, f"node {event.node}")
+    loss = Loss.HOST if _does_not_come_back(state, event.node) else event.loss
     state = with_node(state, event.node, NodeState.LOST)
-    state = replace(state, losses={**state.losses, event.node: event.loss})
+    state = replace(state, losses={**state.losses, event.node: loss})
     end = EndAgent(event.node)
     if state.phase in (Phase.STOPPING, Phase.DUMPING):
         state, actions = _still_pending(replace(state, pending=state.pending - {event.node}))
@@ -207,8 +220,14 @@ def _lost(state: State, event: AgentLost) -> Decision:
         return state, (end, *actions)
     if state.phase is not Phase.GATHERING and event.node not in state.members:
         return state, (end,)  # a spare: nothing that runs is hurt
-    state, actions = _stop(state, fault=Fault(sentence=f"{name} was lost: {event.loss.value}"))
+    state, actions = _stop(state, fault=_loss(state, event.node))
     return state, (end, *actions)
+
+
+def _does_not_come_back(state: State, node: int) -> bool:
+    """Its agent died, and the next one there has died before it said a word: it is no use to try once more."""
+    anew = state.phase is Phase.GATHERING and state.generation > 0
+    return anew and state.nodes.get(node) is NodeState.STARTING
 
 
 # Hangs, clocks and signals

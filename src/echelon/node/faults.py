@@ -27,6 +27,7 @@ class Fault:
     exit: Exit | None = None
     signature: str | None = None
     """Equal for the same exception at the same place, None where there is nothing to compare."""
+    host_lost: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -62,6 +63,11 @@ def _first_line(text: str) -> str:
 
 def is_echo(exit: Exit) -> bool:
     return exit.error is not None and bool(ECHOES.search(f"{exit.error.type}: {exit.error.message}"))
+
+
+def is_consequence(exit: Exit) -> bool:
+    """An echo, or an end that we may have made ourselves."""
+    return is_echo(exit) or (exit.error is None and exit.code in OUR_SIGNALS)
 
 
 def moment(exit: Exit) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from echelon.node.faults import Fault
-from echelon.node.gather import finish, regather
-from echelon.node.situation import Decision, Ending, Outcome, ReportFault, State
+from echelon.node.gather import alive, finish, regather
+from echelon.node.situation import Decision, Ending, Loss, Outcome, ReportFault, State
 
 GENERATIONS_WITHOUT_PROGRESS = 3
 
@@ -38,6 +38,10 @@ def tally(state: State) -> State:
 
 def recover(state: State, fault: Fault) -> Decision:
     left = state.rules.restarts - state.restarts_used
+    if _is_free(state, fault, left):
+        report = ReportFault(state.generation, fault, max(left, 0))
+        state, actions = regather(_fresh(state if left > 0 else _without_the_lost(state)))
+        return state, (report, *actions)
     refusal = _refusal(state, fault, left)
     state = replace(state, last_signature=fault.signature)
     if refusal is not None:
@@ -48,6 +52,21 @@ def recover(state: State, fault: Fault) -> Decision:
     report = ReportFault(state.generation, fault, left - 1)
     state, actions = regather(_fresh(state))
     return state, (report, *actions)
+
+
+def _is_free(state: State, fault: Fault, left: int) -> bool:
+    """A lost node costs no restart where the run goes on without it, here or in another attempt: nodes get fewer each
+    time. One whose agent alone died is given another while there are restarts."""
+    lost = {state.losses[node] for node in state.members if node in state.losses}
+    if not lost and not fault.host_lost:
+        return False
+    if state.rules.host_comes_back and len(alive(state)) < state.rules.smallest:
+        return False
+    return left <= 0 or fault.host_lost or Loss.HOST in lost
+
+
+def _without_the_lost(state: State) -> State:
+    return replace(state, losses=dict.fromkeys(state.losses, Loss.HOST))
 
 
 def _fresh(state: State) -> State:
