@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -34,7 +35,7 @@ class Points(Dataset):
 
     def __getitem__(self, index):
         generator = torch.Generator().manual_seed(index)
-        noise = torch.rand(()) * 0.01 + random.random() * 0.01
+        noise = torch.rand(()) * 0.01 + random.random() * 0.01 + np.random.random() * 0.01
         return index, torch.randn(6, generator=generator) + noise
 
 
@@ -44,12 +45,13 @@ layers = [torch.nn.Linear(6, 32), torch.nn.BatchNorm1d(32), torch.nn.Dropout(0.2
 model = world.wrap(torch.nn.Sequential(*layers))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 1000)
-scaler = torch.amp.GradScaler("cpu", enabled=False)
+scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=7)
 dataset = Points()
 sampler = echelon.ElasticSampler(dataset, seed=11)
 loader = DataLoader(dataset, sampler=sampler, batch_size=3)
 torch.manual_seed(world.rank)
 random.seed(world.rank)
+np.random.seed(world.rank)
 
 loading = True
 
@@ -68,8 +70,9 @@ with echelon.Checkpoint(args.folder, every=args.every, **parts) as checkpoint:
     loading = False
     for ids, points in checkpoint.steps(loader, until=args.until):
         optimizer.zero_grad()
-        model(points).square().mean().backward()
-        optimizer.step()
+        scaler.scale(model(points).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
         scheduler.step()
         time.sleep(args.seconds)
         taken = {"step": checkpoint.step, "epoch": sampler.epoch, "size": world.size, "ids": ids.tolist()}
@@ -77,6 +80,7 @@ with echelon.Checkpoint(args.folder, every=args.every, **parts) as checkpoint:
 
 tensors = [*model.state_dict().values(), *(value for state in optimizer.state.values() for value in state.values())]
 total = hashlib.sha256()
-for tensor in (*tensors, torch.rand(4), torch.tensor([random.random()])):
+left = torch.tensor([random.random(), np.random.random(), scaler.get_scale(), scaler._get_growth_tracker()])
+for tensor in (*tensors, torch.rand(4), left):
     total.update(bytes(tensor.detach().reshape(-1).view(torch.uint8).tolist()))
 print(f"rank {world.rank} ends at {checkpoint.step} with {total.hexdigest()}", flush=True)

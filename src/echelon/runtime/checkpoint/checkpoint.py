@@ -179,6 +179,9 @@ class Checkpoint:
                 f"{found.folder.name} changed while it was read", origin=str(self.folder), why=str(damage)
             ) from damage
         self._say(f"goes on from {found.folder.name}, saved by {len(found.manifest.files)} ranks")
+        doubt = self._position.doubt(self._parts, len(found.manifest.files), around.size)
+        if doubt is not None:
+            self._say(doubt)
         return True
 
     def _apply(self, reader: Reader, folder: Path) -> None:

@@ -42,6 +42,15 @@ class Position:
     def load(self, state: Mapping[str, Any]) -> None:
         self.epoch, self.batch = int(state["epoch"]), int(state["batch"])
 
+    def doubt(self, parts: Mapping[str, Any], before: int, now: int) -> str | None:
+        """What cannot be told of an epoch that other ranks began, where no ElasticSampler remembers its samples."""
+        if before == now or not self.batch or any(isinstance(part, ElasticSampler) for part in parts.values()):
+            return None
+        return (
+            f"{before} ranks left the epoch after batch {self.batch}, and here are {now}: that many batches of each"
+            " loader are passed over, so samples may be lost or come twice; an ElasticSampler deals them out exactly"
+        )
+
     def epoch_in(self, parts: Mapping[str, Any]) -> int:
         samplers = [part for part in parts.values() if isinstance(part, ElasticSampler)]
         return samplers[0].epoch if samplers else self.epoch

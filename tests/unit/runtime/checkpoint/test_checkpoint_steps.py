@@ -147,3 +147,17 @@ def test_the_bar():
     assert line(5, None, None, 2.0) == "step 5  2.0/s"
     assert line(50, 40, 100, 10.0) == "[############............] step 50/100  10.0/s, 0:00:05 left  saved 40"
     assert line(0, None, 0, 0.0).startswith("[")
+
+
+@pytest.mark.parametrize(
+    ("batch", "before", "now", "dealt", "in_doubt"),
+    [(5, 4, 2, False, True), (5, 2, 4, False, True), (5, 4, 4, False, False), (0, 4, 2, False, False),
+     (5, 4, 2, True, False)],
+)  # fmt: skip
+def test_an_epoch_that_other_ranks_began_is_in_doubt_without_a_sampler(batch, before, now, dealt, in_doubt):
+    position = Position()
+    position.load({"epoch": 1, "batch": batch})
+    parts = {"sampler": ElasticSampler(10, rank=0, world_size=1)} if dealt else {}
+    doubt = position.doubt(parts, before, now)
+    assert (doubt is not None) == in_doubt
+    assert doubt is None or f"{before} ranks left the epoch after batch 5, and here are {now}" in doubt
