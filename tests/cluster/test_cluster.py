@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from cluster import UID, Cluster
+from echelon.schedulers.slurm_queue import parse_sacct, sacct_argv
+from echelon.states import JobState
 from folder import remove_abandoned
 from node import SYSTEM_PATH, wait_for
 
@@ -165,11 +167,18 @@ def test_an_ssh_host_shares_nothing_with_the_others(cluster):
 
 
 @pytest.mark.skipif(not shutil.which("slurmdbd", path=SYSTEM_PATH), reason="slurmdbd is not installed")
-def test_with_accounting_sacct_knows_a_job_that_is_over():
+def test_with_accounting_the_books_tell_of_jobs_that_are_over():
+    """Asked and read as `echelon status` does it for jobs that have left the queue."""
     with Cluster(nodes=1, accounting=True) as other:
         other.run("ctl", ["sbatch", "--wait", "--wrap", "exit 3"], check=False)
-        sacct = ["sacct", "-n", "-P", "-X", "-o", "JobID,State,ExitCode"]
-        wait_for(lambda: other.run("ctl", sacct).stdout == "1001|FAILED|3:0\n", "sacct to know the job")
+        other.run("ctl", ["sbatch", "--wait", "--wrap", "kill -9 $$"], check=False)
+
+        def books():
+            told = parse_sacct(other.run("ctl", sacct_argv(["1001", "1002"], None)).stdout)
+            return {number: (status.state, status.exit_code) for number, status in told.items() if status.state.ended}
+
+        wait_for(lambda: len(books()) == 2, "sacct to know both jobs")
+        assert books() == {"1001": (JobState.FAILED, 3), "1002": (JobState.FAILED, 137)}
 
 
 def test_echelon_runs_on_the_login_node(echelon):

@@ -166,25 +166,38 @@ def test_a_link_that_is_cut_for_three_seconds_costs_nothing(cluster, echelon):
     assert run.events("fault") == []
 
 
-@pytest.mark.parametrize("loss", ["power", "link"])
-def test_the_first_node_is_lost(cluster, echelon, loss):
-    """Its supervisor is gone, or cut off and ends what it has; the job comes back on other nodes."""
+def test_the_first_node_is_lost(cluster, echelon):
+    """Its supervisor is gone; the job comes back on other nodes."""
     go = echelon.folder / "go"
     state = echelon.folder / "state"
     options = ["-N", "2", "--heartbeat", "4s", "--requeues", "1"]
     run = echelon.submit(*options, TRAIN, "--samples", "20", "--wait-for", go, "--state", state)
     waiting(run)
     before = json.loads(state.read_text())["consumed"]
-    (cluster.power_off if loss == "power" else cluster.cut)("n1")
+    cluster.power_off("n1")
     wait_for(lambda: len(run.events("started")) == 2, "the next attempt", 90)
     go.touch()
     finished(run, "succeeded")
     assert "n1" not in run.events("generation")[-1]["hosts"]
     assert f"from {before}" in run.rank_log(0, attempt=1)
-    if loss == "link":
-        assert "n1 is cut off" in run.events("requeued")[0]["reason"]
-        ours = [process for process in cluster.processes("n1") if "train.py" in process.command]
-        assert ours == [], "ranks of a supervisor that nobody hears"
+
+
+def test_the_first_node_is_cut_off_and_commits_nothing_more(cluster, echelon):
+    """Its supervisor ends what it has, though it still sees the run's folder; the job comes back on other nodes."""
+    options = ["-N", "2", "--heartbeat", "4s", "--requeues", "1"]
+    run = echelon.submit(*options, SAVE, "--samples", "160", "--seconds", "0.1")
+    wait_for(lambda: "step 12 " in run.rank_log(0), "a checkpoint")
+    cluster.cut("n1")
+    began = wait_for(lambda: run.events("started")[1:], "the next attempt", 90)[0]["time"]
+    finished(run, "succeeded")
+    assert "n1" not in run.events("generation")[-1]["hosts"]
+    assert "n1 is cut off" in run.events("requeued")[0]["reason"]
+    ours = [process for process in cluster.processes("n1") if "save.py" in process.command]
+    assert ours == [], "ranks of a supervisor that nobody hears"
+    assert {event["attempt"] for event in run.events("checkpoint") if event["time"] > began} == {1}
+    (saved,) = [int(line.split()[1]) for line in run.rank_log(0, attempt=1).splitlines() if line.startswith("from ")]
+    assert saved > 0
+    assert samples(run, 2, 2)[2 * saved - 160 :] == undisturbed(160)[2 * saved :]
 
 
 def test_the_time_limit_with_notice_checkpoint_requeue_and_resume(cluster, echelon):
