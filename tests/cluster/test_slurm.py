@@ -191,7 +191,9 @@ def test_the_first_node_is_cut_off_and_commits_nothing_more(cluster, echelon):
     began = wait_for(lambda: run.events("started")[1:], "the next attempt", 90)[0]["time"]
     finished(run, "succeeded")
     assert "n1" not in run.events("generation")[-1]["hosts"]
-    assert "n1 is cut off" in run.events("requeued")[0]["reason"]
+    assert any("n1 is cut off" in event["reason"] for event in run.events("requeued")), (
+        "its own word, or n2's before it"
+    )
     ours = [process for process in cluster.processes("n1") if "save.py" in process.command]
     assert ours == [], "ranks of a supervisor that nobody hears"
     assert {event["attempt"] for event in run.events("checkpoint") if event["time"] > began} == {1}
