@@ -9,7 +9,7 @@ import pytest
 
 from node import wait_for
 from pbs.server import Server
-from running import SCRIPTS
+from running import ONCE_MORE, SCRIPTS
 
 STEPS = SCRIPTS / "steps.py"
 GONE_SECONDS = 2  # after a run's last word
@@ -154,9 +154,7 @@ def test_the_verdict_names_the_rank_that_failed(echelon, pbs, cluster):
 
 
 def test_a_killed_rank_costs_one_restart(echelon, pbs, cluster):
-    run = echelon.submit(
-        "-N", "2", "-g", "2", "--restarts", "1", "--cold", STEPS, "--steps", "200", "--seconds", "0.02"
-    )
+    run = echelon.submit("-N", "2", "-g", "2", "--restarts", "1", "--cold", STEPS, *ONCE_MORE)
     wait_for(lambda: "step 3" in run.rank_log(2), "rank 2 to take steps")
     [victim] = [p for p in cluster.processes("n2") if ns_pid(p.pid) == run.pid_of(2)]
     os.kill(victim.pid, signal.SIGKILL)
@@ -177,7 +175,7 @@ def ns_pid(pid):
 def test_a_host_without_power_is_replaced_by_a_spare_though_pbs_notices_nothing(echelon, pbs, cluster):
     run = echelon.submit(
         "-N", "2", "--spare-nodes", "1", "--heartbeat", "3s", "--cold",
-        STEPS, "--steps", "300", "--seconds", "0.02",
+        STEPS, *ONCE_MORE,
     )  # fmt: skip
     wait_for(lambda: "step 3" in run.rank_log(1), "rank 1 to take steps")
     cluster.power_off("n2")

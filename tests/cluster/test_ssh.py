@@ -11,6 +11,7 @@ import pytest
 
 from cluster import UID, Cluster
 from node import wait_for
+from running import ONCE_MORE
 from running import SCRIPTS as RUNTIME_SCRIPTS
 from tool import Tool
 
@@ -212,7 +213,7 @@ def test_nothing_runs_on_after_its_connection(cluster, echelon, who):
 
 
 def test_a_torn_connection_is_made_anew(cluster, echelon):
-    run = echelon.submit(*two_by_two("--restarts", "1"), STEPS, "--steps", "30", "--seconds", "0.05")
+    run = echelon.submit(*two_by_two("--restarts", "1"), STEPS, *ONCE_MORE)
     wait_for_steps(run, 3)
     os.kill(clients(cluster, "h2")[0].pid, signal.SIGKILL)
     assert run.wait()["outcome"] == "succeeded"
@@ -232,7 +233,7 @@ def test_nothing_runs_on_of_a_start_that_was_cut_short(cluster, echelon):
 @pytest.mark.parametrize("starter_too", [False, True])
 def test_a_killed_agent_leaves_nothing_and_is_replaced(cluster, echelon, starter_too):
     """With its starter goes the last one who could tidy up; the next agent does."""
-    run = echelon.submit(*two_by_two("--restarts", "1"), STEPS, "--steps", "30", "--seconds", "0.05")
+    run = echelon.submit(*two_by_two("--restarts", "1"), STEPS, *ONCE_MORE)
     wait_for_steps(run, 3)
     (agent,) = agents_on(cluster, "h2")
     starters = [p for p in cluster.leftovers()["h2"] if " warm " in p.command]
@@ -262,7 +263,7 @@ def test_a_run_that_waits_for_a_slow_host_can_be_cancelled(cluster, echelon):
 def test_a_spare_host_takes_the_place_of_a_lost_one(cluster, echelon):
     run = echelon.submit(
         *on("h1,h2,h3", "-N", "2", "--spare-nodes", "1", "-g", "2", "--cold", "--heartbeat", "2s"),
-        STEPS, "--steps", "20", "--seconds", "0.1",
+        STEPS, *ONCE_MORE,
     )  # fmt: skip
     wait_for_steps(run, 3)
     cluster.power_off("h2")
@@ -275,10 +276,7 @@ def test_without_a_spare_the_run_goes_on_smaller(cluster, echelon):
     run = echelon.submit(
         *two_by_two("--min-nodes", "1", "--heartbeat", "2s"),
         STEPS,
-        "--steps",
-        "30",
-        "--seconds",
-        "0.1",
+        *ONCE_MORE,
     )
     wait_for_steps(run, 3)
     cluster.power_off("h1")

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from echelon.node import processes
-from running import SCRIPTS, marked_processes, wait_for
+from running import ONCE_MORE, SCRIPTS, marked_processes, wait_for
 
 STEPS = SCRIPTS / "steps.py"
 TWO_BY_TWO = ("-N", "2", "-g", "2", "--cold")
@@ -116,7 +116,7 @@ def ranks_of(run) -> list[int]:
 
 
 def test_ranks_die_with_their_killed_agent_and_the_run_recovers(echelon):
-    run = echelon.submit(*TWO_BY_TWO, "--restarts", "1", STEPS, "--steps", "60", "--seconds", "0.05")
+    run = echelon.submit(*TWO_BY_TWO, "--restarts", "1", STEPS, *ONCE_MORE)
     pids = [run.pid_of(rank) for rank in range(4)]
     wait_for(lambda: "step 3" in run.rank_log(3), "a few steps")
     os.kill(agents_of(run)[0], signal.SIGKILL)
@@ -127,7 +127,7 @@ def test_ranks_die_with_their_killed_agent_and_the_run_recovers(echelon):
 
 
 def test_a_killed_starter_is_one_fault(echelon):
-    run = echelon.submit(*TWO_BY_TWO, "--restarts", "1", STEPS, "--steps", "40", "--seconds", "0.05")
+    run = echelon.submit(*TWO_BY_TWO, "--restarts", "1", STEPS, *ONCE_MORE)
     run.pid_of(3)
     starters = [pid for pid, line in marked_processes(echelon.mark) if "echelon.pyz warm" in line]
     os.kill(starters[0], signal.SIGKILL)
@@ -147,9 +147,7 @@ def test_when_the_supervisor_is_killed_nothing_is_left_and_the_run_is_lost(echel
 
 
 def test_a_frozen_agent_counts_as_a_lost_node(echelon):
-    run = echelon.submit(
-        *TWO_BY_TWO, "--restarts", "1", "--heartbeat", "2s", STEPS, "--steps", "100", "--seconds", "0.05"
-    )
+    run = echelon.submit(*TWO_BY_TWO, "--restarts", "1", "--heartbeat", "2s", STEPS, *ONCE_MORE)
     run.pid_of(3)
     os.kill(agents_of(run)[0], signal.SIGSTOP)
     assert run.wait()["outcome"] == "succeeded"
@@ -158,7 +156,7 @@ def test_a_frozen_agent_counts_as_a_lost_node(echelon):
 
 
 def test_a_spare_node_takes_the_place_of_a_lost_one(echelon):
-    run = echelon.submit(*TWO_BY_TWO, "--spare-nodes", "1", STEPS, "--steps", "40", "--seconds", "0.05")
+    run = echelon.submit(*TWO_BY_TWO, "--spare-nodes", "1", STEPS, *ONCE_MORE)
     run.pid_of(3)
     os.kill(agents_of(run)[0], signal.SIGKILL)
     assert run.wait()["outcome"] == "succeeded"
@@ -167,8 +165,7 @@ def test_a_spare_node_takes_the_place_of_a_lost_one(echelon):
 
 def test_with_min_nodes_a_silent_node_makes_the_run_smaller(echelon):
     run = echelon.submit(
-        *TWO_BY_TWO, "--min-nodes", "1", "--heartbeat", "2s", STEPS, "--steps", "100", "--seconds",
-        "0.05",
+        *TWO_BY_TWO, "--min-nodes", "1", "--heartbeat", "2s", STEPS, *ONCE_MORE,
     )  # fmt: skip
     run.pid_of(3)
     os.kill(agents_of(run)[0], signal.SIGSTOP)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from running import SCRIPTS, marked_processes, wait_for
+from running import ONCE_MORE, SCRIPTS, marked_processes, wait_for
 
 STEPS = SCRIPTS / "steps.py"
 TWO_BY_TWO = ("-N", "2", "-g", "2")
@@ -142,9 +142,7 @@ def test_whoever_is_killed_it_is_one_fault_and_the_run_recovers(echelon, launche
         "agent": "echelon.pyz agent",
         "starter": "echelon.pyz warm",
     }[victim]
-    run = echelon.submit(
-        *TWO_BY_TWO, "--launcher", launcher, "--restarts", "1", STEPS, "--steps", "300", "--seconds", "0.05"
-    )  # fmt: skip
+    run = echelon.submit(*TWO_BY_TWO, "--launcher", launcher, "--restarts", "1", STEPS, *ONCE_MORE)
     wait_for(lambda: all("step 3" in run.rank_log(rank) for rank in range(4)), "a few steps")
     os.kill(lines_with(echelon.mark, words)[0], signal.SIGKILL)
     wait_for(lambda: len(run.events("generation")) == 2, "the next generation")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from echelon.exit_codes import REQUEUE
+from echelon.node.faults import Fault
 from echelon.node.situation import (
     BindPort,
     Decision,
@@ -63,7 +64,7 @@ def requeue(state: State, because: str, exit_code: int = REQUEUE, hint: str = ""
     )
 
 
-def regather(state: State) -> Decision:
+def regather(state: State, fault: Fault) -> Decision:
     """The nodes of the next generation: spares first, then agents started anew, then fewer nodes."""
     restart_first = [node for node, loss in sorted(state.losses.items()) if loss is Loss.PROCESS]
     restart_last = [node for node, loss in sorted(state.losses.items()) if loss is Loss.HOST]
@@ -74,7 +75,7 @@ def regather(state: State) -> Decision:
     if len(alive(state)) + len(anew) < state.rules.smallest and state.rules.host_comes_back:
         anew += restart_last[: state.rules.nodes - len(alive(state)) - len(anew)]
     if len(alive(state)) + len(anew) < state.rules.smallest:
-        return finish(state, _too_few(state))
+        return finish(state, _too_few(state, fault))
     losses = {node: loss for node, loss in state.losses.items() if node not in anew}
     nodes = {**state.nodes, **dict.fromkeys(anew, NodeState.STARTING)}
     state = replace(state, phase=Phase.GATHERING, nodes=nodes, losses=losses)
@@ -82,10 +83,11 @@ def regather(state: State) -> Decision:
     return state, (*(StartAgent(node) for node in anew), *actions)
 
 
-def _too_few(state: State) -> Outcome:
+def _too_few(state: State, fault: Fault) -> Outcome:
     lost = ", ".join(state.hosts.get(node, f"node {node}") for node in sorted(state.losses))
     because = f"{len(alive(state))} of {state.rules.nodes} nodes are left (lost: {lost})"
     hint = "--spare-nodes N keeps some in reserve, --min-nodes N goes on with fewer"
     if state.rules.host_comes_back:
-        return Outcome(ending=Ending.FAILED, exit_code=1, reason=because, hint=hint)
-    return requeue(state, because, 1, f"{hint}, --requeues N waits for others")
+        return Outcome(ending=Ending.FAILED, exit_code=1, reason=because, hint=hint, fault=fault)
+    outcome = requeue(state, because, 1, f"{hint}, --requeues N waits for others")
+    return replace(outcome, fault=fault) if outcome.ending is Ending.FAILED else outcome

@@ -40,7 +40,7 @@ def recover(state: State, fault: Fault) -> Decision:
     left = state.rules.restarts - state.restarts_used
     if _is_free(state, fault, left):
         report = ReportFault(state.generation, fault, max(left, 0))
-        state, actions = regather(_fresh(state if left > 0 else _without_the_lost(state)))
+        state, actions = regather(_fresh(state if left > 0 else _without_the_lost(state)), fault)
         return state, (report, *actions)
     refusal = _refusal(state, fault, left)
     state = replace(state, last_signature=fault.signature)
@@ -50,7 +50,7 @@ def recover(state: State, fault: Fault) -> Decision:
         return state, (report, *actions)
     state = replace(state, restarts_used=state.restarts_used + 1)
     report = ReportFault(state.generation, fault, left - 1)
-    state, actions = regather(_fresh(state))
+    state, actions = regather(_fresh(state), fault)
     return state, (report, *actions)
 
 

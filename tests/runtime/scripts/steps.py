@@ -8,6 +8,7 @@ import time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=10)
+parser.add_argument("--later-steps", type=int, help="in the generations after the first")
 parser.add_argument("--seconds", type=float, default=0.02)
 parser.add_argument("--who", type=int, default=1)
 parser.add_argument("--at", type=int, default=3)
@@ -33,7 +34,7 @@ def misbehave():
         time.sleep(600)
 
 
-for step in range(args.steps):
+for step in range(args.steps if generation == 0 else args.later_steps or args.steps):
     print(f"generation {generation} step {step}", flush=True)
     if args.report:
         import echelon

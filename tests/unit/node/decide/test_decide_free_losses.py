@@ -39,6 +39,7 @@ def test_of_a_silent_host_no_restart_is_used_even_where_there_are_some():
 def test_where_there_is_nothing_to_go_on_with_that_is_the_reason():
     story = Story(**AWAY).run().lose(1).stopped()
     assert story.outcome.reason == "1 of 2 nodes are left (lost: host1), and no requeues were asked for"
+    assert story.outcome.fault.sentence == "host1 was lost: its agent died"
 
 
 def test_a_host_that_comes_back_is_started_again_for_a_restart_only():
