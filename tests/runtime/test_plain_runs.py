@@ -1,20 +1,38 @@
 """Plain scripts on this machine: real torchrun, accelerate and bash, and no echelon in sight."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import uuid
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
+import echelon
 from echelon.job import Job, Policies, Resources, Script, ScriptKind
 from echelon.plain import render
 from running import SCRIPTS, marked_processes, wait_for
 
 pytestmark = pytest.mark.torch
 PLAIN = SCRIPTS / "plain.py"
+WITH_THE_LIBRARY = """
+import time
+import torch
+import echelon
+
+world = echelon.join()
+data = torch.utils.data.TensorDataset(torch.arange(8192.0)[:, None])
+model = world.wrap(torch.nn.Linear(1, 1))
+sampler = echelon.ElasticSampler(data)
+loader = torch.utils.data.DataLoader(data, sampler=sampler, batch_size=8)
+with echelon.Checkpoint("saved", model=model, sampler=sampler, every=None) as checkpoint:
+    for _ in checkpoint.steps(loader, epochs=100, until=checkpoint.step + 20 if checkpoint.step else None):
+        time.sleep(0.05)
+world.print(f"done after {checkpoint.step} steps")
+"""
 
 
 class Bash:
@@ -112,6 +130,21 @@ def test_ranks_see_the_notice_and_are_left_to_finish_before_it_starts_once_more(
     code, out = bash(*words, limit=timedelta(seconds=300), policies=policies)
     assert code == 0, out
     assert sorted(line for line in out.splitlines() if "saved" in line) == [f"rank {rank} saved" for rank in range(4)]
+
+
+def test_a_script_with_the_library_stops_at_the_notice_and_goes_on(bash, tmp_path):
+    """The library needs no agent for that: it looks for the script's own file."""
+    script = tmp_path / "train.py"
+    script.write_text(WITH_THE_LIBRARY)
+    library = {"PYTHONPATH": str(Path(echelon.__file__).parents[1])}
+    early = Policies(notice=timedelta(seconds=295))
+    code, out = bash(target=script, limit=timedelta(seconds=300), policies=early, env=library)
+    assert code == 75, out
+    stopped = int(re.search(r"the notice: stops at step (\d+)", out)[1])
+    code, out = bash(target=script, env=library)
+    assert code == 0, out
+    assert f"goes on from step-{stopped:08}, saved by 4 ranks" in out
+    assert f"done after {stopped + 20} steps" in out
 
 
 def test_the_time_limit_ends_it(bash):
