@@ -10,7 +10,6 @@ from echelon.plain.words import (
     AGAIN,
     FREE_PORT,
     RANK,
-    cd,
     ending,
     heading,
     node_function,
@@ -30,7 +29,7 @@ def lines(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     yield 'export JOB_STATE # ranks find "notice" in it when they should stop soon'
     yield from OWN_STATE
     yield from RANK
-    yield from node_function(job, cd(job), *_gpus(job), *launch_and_watch(job, environ))
+    yield from node_function(job, *_gpus(job), *launch_and_watch(job, environ), folder=job.cwd)
     yield "export -f note rank"
     yield from START
     yield f'for n in {{0..{job.resources.nodes - 1}}}; do start node "$n" & done'

@@ -44,8 +44,7 @@ def lines(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     yield ending(job, "TERM")
     yield from _start(job)
     yield 'while [ "$(jobs -rp)" ]; do sleep 1; done # a trap waits for a command to end, so none may take long'
-    yield "wait $! && code=0 || code=$?"
-    yield '[ ! -s "$JOB_STATE/code" ] || code=$(cat "$JOB_STATE/code")'
+    yield 'wait $!; code=$?; [ ! -s "$JOB_STATE/code" ] || code=$(cat "$JOB_STATE/code")'
     yield from once_more(job, "${SLURM_RESTART_COUNT:-0}", 'scontrol requeue "$SLURM_JOB_ID"')
 
 

@@ -11,7 +11,6 @@ from echelon.plain.words import (
     AGAIN,
     RANK,
     array,
-    cd,
     ending,
     heading,
     names,
@@ -22,15 +21,15 @@ from echelon.plain.words import (
 )
 
 WATCH = (
-    "# On the host, with our end of the connection as its input. When that falls silent the ranks are ended: ssh by",
-    "# itself would leave them running. A word in it is the notice.",
+    "# On the host, reading from us: a word is the notice, silence the end of the ranks (ssh would let them run on).",
     "watch() {",
     "  JOB_STATE=$(mktemp -d) && export JOB_STATE && exec 3<&0 || exit",
     '  node "$1" </dev/null 3<&- & ranks=$!',
-    '  { while read -r -t 30 word; do [ -z "$word" ] || touch "$JOB_STATE/notice"; done',
-    '    kill -TERM "$ranks"; } <&3 >/dev/null 2>&1 &',
-    '  wait "$ranks" && code=0 || code=$?',
-    '  [ ! -s "$JOB_STATE/code" ] || code=$(cat "$JOB_STATE/code")',
+    (
+        '  { while read -r -t 30 word; do [ -z "$word" ] || touch "$JOB_STATE/notice"; done; '
+        'kill "$ranks"; } <&3 &>/dev/null &'
+    ),
+    '  wait "$ranks"; code=$?; [ ! -s "$JOB_STATE/code" ] || code=$(cat "$JOB_STATE/code")',
     '  kill $!; rm -rf "$JOB_STATE"; exit "$code"',
     "}",
 )
@@ -46,7 +45,7 @@ def lines(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     yield from port_lines(job, "$$")
     yield from OWN_STATE
     yield from RANK
-    yield from node_function(job, cd(job), *launch(job, environ, prefix=("exec",)))
+    yield from node_function(job, *launch(job, environ, prefix=("exec",)), folder=job.cwd)
     yield from WATCH
     yield from _feed(job)
     yield from START

@@ -8,7 +8,7 @@ from echelon.job import Job
 from echelon.plain.launchers import launch
 from echelon.plain.words import seconds_before_the_end
 
-STATE_FOLDER = ('rm -rf "$JOB_STATE" && mkdir -m 700 "$JOB_STATE" || exit', "trap 'rm -rf \"$JOB_STATE\"' EXIT")
+STATE_FOLDER = ('rm -rf "$JOB_STATE" && mkdir -m 700 "$JOB_STATE" && trap \'rm -rf "$JOB_STATE"\' EXIT || exit',)
 OWN_STATE = ("JOB_STATE=$(mktemp -d) && trap 'rm -rf \"$JOB_STATE\"' EXIT || exit",)
 START = (
     "# A node that fails is of no use to the others: they are told to stop.",
@@ -18,8 +18,7 @@ START = (
 
 def waiting(job: Job, *, until_the_limit: bool) -> Iterator[str]:
     """Until all nodes are through, with an eye on the clock."""
-    yield 'while [ "$(jobs -rp)" ]; do # in small steps: a trap waits for a command to end'
-    yield "  sleep 1"
+    yield 'while [ "$(jobs -rp)" ]; do sleep 1 # and no longer: a trap waits for a command to end'
     limit = job.resources.time_limit
     if limit is not None:
         yield f'  [ $SECONDS -lt {seconds_before_the_end(job, limit)} ] || touch "$JOB_STATE/notice" # stop soon'

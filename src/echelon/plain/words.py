@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from echelon.command import Command, exports, quoted
+from echelon.command import Command, exporting, quoted, typed
 from echelon.job import Job
 from echelon.plain import launcher_name
 from echelon.plan import parse_ports
@@ -22,12 +22,10 @@ AGAIN = '{ rm -rf "$JOB_STATE"; TRIES=$((${TRIES:-0} + 1)) exec "$BASH" "$0"; }'
 SHELLCHECK = "# shellcheck disable=SC1091,SC2016,SC2089,SC2090,SC2317,SC2329 # parts are run and expanded on the nodes"
 
 RANK = (
-    "# What runs each rank. A launcher exits with 1 whatever its ranks exit with, so the first failure is noted here.",
-    "# 75 is no failure but a rank's wish to be run again: the others are left to finish what they are saving.",
+    "# What runs each rank, and stays until that has answered a TERM. Launchers exit with 1 whatever their ranks exit",
+    "# with, so the first failure is noted here. 75 is a wish to be run again: the others may finish their saving.",
     'note() { (set -C && echo "$1" >"$JOB_STATE/code") 2>/dev/null; } # set -C: whoever comes second finds it taken',
-    "rank() { # it stays until the rank itself has answered a TERM",
-    '  trap : TERM; "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }',
-    "}",
+    'rank() { trap : TERM; "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }; }',
 )
 
 
@@ -40,20 +38,24 @@ def heading(job: Job, how: str) -> tuple[str, ...]:
 
 def variables(job: Job, bring: str) -> Iterator[str]:
     """Those of the job; secrets are only looked for."""
-    env = dict(job.env)
-    if job.resources.cpus is not None:
-        env.setdefault("OMP_NUM_THREADS", str(max(1, job.resources.cpus // job.resources.procs_per_node)))
-    if job.interface is not None:
-        env = {"GLOO_SOCKET_IFNAME": job.interface, "NCCL_SOCKET_IFNAME": job.interface, **env}
-    yield from exports(env)
+    if env := _written(job):
+        yield from exporting(env)
     for name in job.secret_env:
         yield f': "${{{name}:?is a secret, so it is not written here: {bring.format(name=name)}}}"'
 
 
 def names(job: Job) -> list[str]:
     """Of all variables that `variables` sets, for nodes that get none of them by themselves."""
-    lines = [line for line in variables(job, "") if line.startswith("export ")]
-    return sorted({line.removeprefix("export ").partition("=")[0] for line in lines})
+    return sorted(_written(job))
+
+
+def _written(job: Job) -> dict[str, str]:
+    env = dict(job.env)
+    if job.resources.cpus is not None:
+        env.setdefault("OMP_NUM_THREADS", str(max(1, job.resources.cpus // job.resources.procs_per_node)))
+    if job.interface is not None:
+        env = {"GLOO_SOCKET_IFNAME": job.interface, "NCCL_SOCKET_IFNAME": job.interface, **env}
+    return env
 
 
 def port_lines(job: Job, seed: str) -> Iterator[str]:
@@ -79,22 +81,31 @@ def head_lines(job: Job, seed: str) -> Iterator[str]:
     yield FREE_PORT
 
 
-def entering(job: Job) -> Iterator[str]:
-    """What a node does before anything else."""
-    if job.enclosure.modules:
+def entering(job: Job, folder: str | None) -> Iterator[str]:
+    """What a node does before anything else; `folder` is where its ranks start, if it is not there already."""
+    enclosure = job.enclosure
+    modules = [typed(("module", "load", *enclosure.modules))] if enclosure.modules else []
+    venv = [typed((".", f"{enclosure.venv.rstrip('/')}/bin/activate"))] if enclosure.venv is not None else []
+    there = [typed(("cd", folder))] if folder is not None else []
+    if modules:
         yield "type module >/dev/null 2>&1 || . /etc/profile # shells that are no login shells may lack it"
-        yield f"{Command(argv=('module', 'load', *job.enclosure.modules)).shell_lines()[0]} || exit"
-    yield from job.enclosure.setup
-    if job.enclosure.venv is not None:
-        activate = f"{job.enclosure.venv.rstrip('/')}/bin/activate"
-        yield f"{Command(argv=('.', activate)).shell_lines()[0]} || exit"
+    if enclosure.setup:
+        yield from _all_or_exit(modules)
+        yield from enclosure.setup
+        modules = []
+    yield from _all_or_exit([*modules, *venv, *there])
 
 
-def node_function(job: Job, *body: str) -> Iterator[str]:
+def _all_or_exit(commands: Sequence[str]) -> Iterator[str]:
+    if commands:
+        yield f"{' && '.join(commands)} || exit"
+
+
+def node_function(job: Job, *body: str, folder: str | None = None) -> Iterator[str]:
     """`node NUMBER`: what every node runs. The words of its ranks are expanded there."""
     yield "# What each node runs, given its number. What differs between nodes must be expanded there, not here."
     yield "node() {"
-    yield from (f"  {line}" for line in entering(job))
+    yield from (f"  {line}" for line in entering(job, folder))
     if job.launching.rdzv == "c10d" and launcher_name(job) == "torchrun":
         yield '  is_host=$([ "$1" -eq 0 ] && echo 1 || echo 0) # said outright: by itself torchrun compares host names'
     yield from (f"  {line}" for line in body)
@@ -116,14 +127,9 @@ def once_more(job: Job, count: str, action: str) -> Iterator[str]:
     """`count` is the shell's word for how often that has been done."""
     if job.policies.requeues:
         yield "# Once more after 75, or after a failure that followed the notice; not for ever, nor if it was ended."
-        yield 'if [ "$code" -eq 75 ] || { [ "$code" -ne 0 ] && [ -e "$JOB_STATE/notice" ]; }; then'
-        yield f'  [ -n "$ended" ] || [ "{count}" -ge {job.policies.requeues} ] || {action}'
-        yield "fi"
+        yield '[ "$code" -eq 75 ] || { [ "$code" -ne 0 ] && [ -e "$JOB_STATE/notice" ]; } || exit "$code"'
+        yield f'[ -n "$ended" ] || [ "{count}" -ge {job.policies.requeues} ] || {action}'
     yield 'exit "$code"'
-
-
-def cd(job: Job) -> str:
-    return f"{Command(argv=('cd', job.cwd)).shell_lines()[0]} || exit"
 
 
 def array(words: Sequence[str]) -> str:
