@@ -32,12 +32,12 @@ node() {
   module load cuda/12.4 'a b' || exit
   ulimit -n 4096
   . '/home/ada/my venv/bin/activate' && cd '/home/ada/it'"'"'s $HOME 100% #1' || exit
-  is_host=$([ "$1" -eq 0 ] && echo 1 || echo 0) # said outright: by itself torchrun compares host names
+  is_host=$((! $1)) own=$(ip -o route get "$MASTER_ADDR" | sed 's/.* src \([^ ]*\).*/\1/') # torchrun would go by host names
   export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
   '/opt/py thon/bin/python' -m torch.distributed.run --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d \
-    --rdzv-endpoint="$MASTER_ADDR":"$MASTER_PORT" --rdzv-id="$MASTER_PORT" --rdzv-conf=is_host="$is_host" --max-restarts=0 \
-    --log-dir="$JOB_STATE" '--role=a role of $USER' --start-method=spawn --no-python bash -c 'rank "$@"' rank \
-    './run it.sh' '$HOME' 'it'"'"'s' 'a
+    --rdzv-endpoint="$MASTER_ADDR":"$MASTER_PORT" --rdzv-id="$MASTER_PORT" --rdzv-conf=is_host="$is_host" \
+    --local-addr="$own" --max-restarts=0 --log-dir="$JOB_STATE" '--role=a role of $USER' --start-method=spawn --no-python \
+    bash -c 'rank "$@"' rank './run it.sh' '$HOME' 'it'"'"'s' 'a
 b' &
   until [ -e "$JOB_STATE/stop" ] || ! kill -0 $! 2>/dev/null; do sleep 1; done
   [ ! -e "$JOB_STATE/stop" ] || { sleep 5 && kill -TERM $!; } 2>/dev/null # it may be about to end by itself

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import echelon
-from echelon.job import Job, Policies, Resources, Script, ScriptKind
+from echelon.job import Job, Launching, Policies, Resources, Script, ScriptKind
 from echelon.plain import render
 from running import SCRIPTS, marked_processes, wait_for
 
@@ -90,6 +90,13 @@ def test_two_nodes_train_together_and_words_arrive_as_they_were(bash, launcher):
     assert code == 0, out
     assert sums(out) == [f"rank {rank} sum 10.0" for rank in range(4)]
     assert """rank 3 sum 10.0 local 1 ['--lr', "it's $HOME"] 'a \\'b\\'\\n"$c"'""" in out
+
+
+def test_by_c10d_ranks_meet_at_an_address_and_not_at_a_name(bash):
+    """By itself torchrun tells them the name that the first node goes by, wherever that leads."""
+    code, out = bash(launching=Launching(rdzv="c10d"))
+    assert (code, sums(out)) == (0, [f"rank {rank} sum 10.0" for rank in range(4)]), out
+    assert out.count(" at 127.0.0.1\n") == 4
 
 
 def test_accelerate_sees_all_ranks_without_gpus(bash, tmp_path):

@@ -17,6 +17,8 @@ PORTS = "20000-29999"
 FREE_PORT = (
     'while (: <"/dev/tcp/$MASTER_ADDR/$MASTER_PORT") 2>/dev/null; do ((MASTER_PORT += 1)); done # taken: the next one'
 )
+OWN_ADDRESS = """own=$(ip -o route get "$MASTER_ADDR" | sed 's/.* src \\([^ ]*\\).*/\\1/')"""
+"""The one that others reach a node at; the name that it goes by may lead to its own loopback, or nowhere."""
 AGAIN = '{ rm -rf "$JOB_STATE"; TRIES=$((${TRIES:-0} + 1)) exec "$BASH" "$0"; }'
 """Where no scheduler would start it once more."""
 SHELLCHECK = "# shellcheck disable=SC1091,SC2016,SC2089,SC2090,SC2317,SC2329 # parts are run and expanded on the nodes"
@@ -107,7 +109,7 @@ def node_function(job: Job, *body: str, folder: str | None = None) -> Iterator[s
     yield "node() {"
     yield from (f"  {line}" for line in entering(job, folder))
     if job.launching.rdzv == "c10d" and launcher_name(job) == "torchrun":
-        yield '  is_host=$([ "$1" -eq 0 ] && echo 1 || echo 0) # said outright: by itself torchrun compares host names'
+        yield f"  is_host=$((! $1)) {OWN_ADDRESS} # torchrun would go by host names"
     yield from (f"  {line}" for line in body)
     yield "}"
 
