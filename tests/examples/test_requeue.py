@@ -2,6 +2,8 @@
 
 import csv
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -67,6 +69,18 @@ def test_ranks_agree_to_stop_on_their_own_device(folder):
     script.write_text(ON_ONE_DEVICE)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "Tensor.item() cannot be called on meta tensors\n"), done.stderr
+
+
+@pytest.mark.torch
+def test_the_readmes_snapshot_runs_and_what_it_says_is_shown(echelon, folder):
+    text = (folder / "README.md").read_text()
+    (line,) = re.findall(r"^    echelon (run --snapshot .*)$", text, re.MULTILINE)
+    words = [word.replace("$PWD", str(folder)) for word in shlex.split(line)]
+    result = echelon(*words, "--steps", "2", "--pause", "0", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    (shown,) = re.findall(r"^    (echelon: snapshot of .*)$", text, re.MULTILINE)
+    assert shown.replace("/home/ada/requeue", str(folder)) in result.stderr.splitlines()
+    assert [int(step) for step, _ in losses(folder / "launch-out" / "loss.csv")] == [0, 1]
 
 
 def test_the_picture_has_both_runs(echelon, folder):
