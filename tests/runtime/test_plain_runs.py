@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 import echelon
-from echelon.job import Job, Launching, Policies, Resources, Script, ScriptKind
+from echelon.job import Enclosure, Job, Launching, Policies, Resources, Script, ScriptKind
 from echelon.plain import render
 from running import SCRIPTS, marked_processes, wait_for
 
 pytestmark = pytest.mark.torch
 PLAIN = SCRIPTS / "plain.py"
+STANDINS = Path(__file__).parents[1] / "standins"
 WITH_THE_LIBRARY = """
 import time
 import torch
@@ -52,10 +53,10 @@ class Bash:
             "OMP_NUM_THREADS": "1",
         }
 
-    def start(self, *args, launcher="ranks", nodes=2, procs=2, target=PLAIN, **more):
+    def start(self, *args, launcher="ranks", nodes=2, procs=2, target=PLAIN, python=sys.executable, **more):
         script = Script(kind=ScriptKind.FILE, target=str(target), args=tuple(map(str, args)))
         job = Job(
-            name="gpt", script=script, cwd=str(self.folder), python=sys.executable, launcher=launcher,
+            name="gpt", script=script, cwd=str(self.folder), python=python, launcher=launcher,
             resources=Resources(nodes=nodes, procs_per_node=procs, time_limit=more.pop("limit", None)), **more,
         )  # fmt: skip
         path = self.folder / "plain.sh"
@@ -114,6 +115,23 @@ def test_accelerate_sees_all_ranks_without_gpus(bash, tmp_path):
 def test_one_rank_alone(bash):
     code, out = bash(nodes=1, procs=1)
     assert (code, sums(out)) == (0, ["rank 0 sum 1.0"]), out
+
+
+def test_a_conda_environment_is_entered_where_the_ranks_run(bash, tmp_path):
+    """A stand-in: conda itself can be had from neither pip nor Debian."""
+    inside = tmp_path / "envs" / "ml"
+    for folder in ("bin", "conda-meta"):
+        (inside / folder).mkdir(parents=True)
+    python = inside / "bin" / "python"
+    python.write_text(f'#!/bin/sh\necho "by the python of ${{CONDA_DEFAULT_ENV-nobody}}"\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    bash.env |= {"CONDA_EXE": str(STANDINS / "conda"), "STANDIN_ENVS": str(tmp_path / "envs")}
+    ml = {"environment": "conda", "python": "python", "enclosure": Enclosure(conda="ml")}
+    code, out = bash(nodes=1, procs=1, **ml)
+    assert (code, sums(out)) == (0, ["rank 0 sum 1.0"]), out
+    assert out.count("by the python of ml\n") == 2, "the launcher's and the rank's"
+    code, out = bash(nodes=1, procs=1, **{**ml, "enclosure": Enclosure(conda="other")})
+    assert (code, "Could not find conda environment: other" in out) == (1, True), out
 
 
 def test_the_code_of_the_rank_that_failed_is_the_scripts(bash):

@@ -21,6 +21,8 @@ OWN_ADDRESS = """own=$(ip -o route get "$MASTER_ADDR" | sed 's/.* src \\([^ ]*\\
 """The one that others reach a node at; the name that it goes by may lead to its own loopback, or nowhere."""
 AGAIN = '{ rm -rf "$JOB_STATE"; TRIES=$((${TRIES:-0} + 1)) exec "$BASH" "$0"; }'
 """Where no scheduler would start it once more."""
+CONDA = 'eval "$("${CONDA_EXE:-conda}" shell.bash hook)"'
+"""What `conda init` would have put into the shell files of a person, which nodes do not read."""
 SHELLCHECK = "# shellcheck disable=SC1091,SC2016,SC2089,SC2090,SC2317,SC2329 # parts are run and expanded on the nodes"
 
 RANK = (
@@ -88,6 +90,7 @@ def entering(job: Job, folder: str | None) -> Iterator[str]:
     enclosure = job.enclosure
     modules = [typed(("module", "load", *enclosure.modules))] if enclosure.modules else []
     venv = [typed((".", f"{enclosure.venv.rstrip('/')}/bin/activate"))] if enclosure.venv is not None else []
+    conda = [CONDA, typed(("conda", "activate", enclosure.conda))] if enclosure.conda is not None else []
     there = [typed(("cd", folder))] if folder is not None else []
     if modules:
         yield "type module >/dev/null 2>&1 || . /etc/profile # shells that are no login shells may lack it"
@@ -95,7 +98,7 @@ def entering(job: Job, folder: str | None) -> Iterator[str]:
         yield from _all_or_exit(modules)
         yield from enclosure.setup
         modules = []
-    yield from _all_or_exit([*modules, *venv, *there])
+    yield from _all_or_exit([*modules, *venv, *conda, *there])
 
 
 def _all_or_exit(commands: Sequence[str]) -> Iterator[str]:

@@ -65,6 +65,8 @@ CASES |= {
 CASES |= {
     f"plain-{scheduler}-usual": replace(USUAL, scheduler=scheduler) for scheduler in ("slurm", "pbs", "ssh", "local")
 }
+CONDA = Enclosure(modules=("cuda/12.4",), conda="my env")
+CASES["plain-ssh-conda"] = replace(USUAL, scheduler="ssh", environment="conda", python="python", enclosure=CONDA)
 CASES |= {
     f"plain-{scheduler}-alone": replace(ALONE, scheduler=scheduler) for scheduler in ("slurm", "pbs", "ssh", "local")
 }
@@ -138,7 +140,6 @@ def test_bash_reads_back_every_word_as_it_was(argument, value, target):
         ({"scheduler": "allocation"}, "the scheduler allocation"),
         ({"launcher": "mpirun"}, "the launcher mpirun"),
         ({"environment": "enroot"}, "the environment enroot"),
-        ({"launcher": "srun", "scheduler": "pbs"}, "starts ranks through Slurm"),
     ],
 )
 def test_what_it_cannot_do_is_refused(change, words):
