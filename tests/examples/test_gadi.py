@@ -45,8 +45,8 @@ def test_modules_and_a_venv_wait_in_its_settings(echelon, gadi):
     settings.write_text(text.replace("/g/data/ab12/venv", sys.prefix))
     result = echelon("render", "--on", "pbs", "../trainer/train.py", cwd=gadi)
     assert result.returncode == 0, result.stderr
-    assert "module load cuda/12.4" in result.stdout
-    assert f"{sys.prefix}/bin" in result.stdout
+    assert "\nload cuda/12.4\n" in result.stdout
+    assert f"\nexport VIRTUAL_ENV={sys.prefix}\n" in result.stdout
 
 
 @pytest.mark.torch

@@ -79,7 +79,8 @@ def test_the_readmes_snapshot_runs_and_what_it_says_is_shown(echelon, folder):
     result = echelon(*words, "--steps", "2", "--pause", "0", cwd=folder)
     assert result.returncode == 0, result.stderr
     (shown,) = re.findall(r"^    (echelon: snapshot of .*)$", text, re.MULTILINE)
-    assert shown.replace("/home/ada/requeue", str(folder)) in result.stderr.splitlines()
+    (said,) = [line for line in result.stderr.splitlines() if "snapshot of" in line]
+    assert re.sub(r"[\d.]+ KiB", "", said) == re.sub(r"[\d.]+ KiB", "", shown.replace("/home/ada/requeue", str(folder)))
     assert [int(step) for step, _ in losses(folder / "launch-out" / "loss.csv")] == [0, 1]
 
 
