@@ -26,8 +26,8 @@ node() {
   wait $!
 }
 export -f note rank
-# A node that fails is of no use to the others: they are told to stop.
-start() { "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }
+# A node that fails, or does not get as far as its ranks, is of no use to the others: they are told to stop.
+start() { ("$@") || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }
 for n in {0..1}; do start node "$n" & done
 ended= && trap 'ended=yes; note 143; touch "$JOB_STATE/stop"' INT TERM HUP
 while [ "$(jobs -rp)" ]; do sleep 1 # and no longer: a trap waits for a command to end

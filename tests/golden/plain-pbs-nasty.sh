@@ -45,8 +45,8 @@ b' &
 }
 # Tasks of PBS get none of our variables and functions: they read them from a file.
 { declare -px PATH MASTER_ADDR MASTER_PORT JOB_STATE GLOO_SOCKET_IFNAME GREETING NCCL_SOCKET_IFNAME OMP_NUM_THREADS && declare -f note rank node && echo 'export -f note rank && node "$1"'; } >"$JOB_STATE/node.sh"
-# A node that fails is of no use to the others: they are told to stop.
-start() { "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }
+# A node that fails, or does not get as far as its ranks, is of no use to the others: they are told to stop.
+start() { ("$@") || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }
 for n in "${!hosts[@]}"; do start pbs_tmrsh "${hosts[n]}" /bin/bash "$JOB_STATE/node.sh" "$n" & done
 ended= && trap 'ended=yes' TERM
 while [ "$(jobs -rp)" ]; do sleep 1 # and no longer: a trap waits for a command to end

@@ -36,8 +36,8 @@ feed() {
     if [ -e "$JOB_STATE/notice" ]; then echo notice; else echo; fi && sleep 1 || exit
   done 2>/dev/null
 }
-# A node that fails is of no use to the others: they are told to stop.
-start() { "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }
+# A node that fails, or does not get as far as its ranks, is of no use to the others: they are told to stop.
+start() { ("$@") || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }
 for n in "${!hosts[@]}"; do start "${ssh[@]}" "${hosts[n]}" bash -s < <(feed "$n") & done
 ended= && trap 'ended=yes; note 143; touch "$JOB_STATE/stop"' INT TERM HUP
 while [ "$(jobs -rp)" ]; do sleep 1 # and no longer: a trap waits for a command to end

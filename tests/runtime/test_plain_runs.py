@@ -123,7 +123,9 @@ def test_a_conda_environment_is_entered_where_the_ranks_run(bash, tmp_path):
     for folder in ("bin", "conda-meta"):
         (inside / folder).mkdir(parents=True)
     python = inside / "bin" / "python"
-    python.write_text(f'#!/bin/sh\necho "by the python of ${{CONDA_DEFAULT_ENV-nobody}}"\nexec {sys.executable} "$@"\n')
+    python.write_text(
+        f'#!/bin/bash\necho "by the python of ${{CONDA_DEFAULT_ENV-nobody}}"\nexec {sys.executable} "$@"\n'
+    )
     python.chmod(0o755)
     bash.env |= {"CONDA_EXE": str(STANDINS / "conda"), "STANDIN_ENVS": str(tmp_path / "envs")}
     ml = {"environment": "conda", "python": "python", "enclosure": Enclosure(conda="ml")}

@@ -11,8 +11,8 @@ from echelon.plain.words import seconds_before_the_end
 STATE_FOLDER = ('rm -rf "$JOB_STATE" && mkdir -m 700 "$JOB_STATE" && trap \'rm -rf "$JOB_STATE"\' EXIT || exit',)
 OWN_STATE = ("JOB_STATE=$(mktemp -d) && trap 'rm -rf \"$JOB_STATE\"' EXIT || exit",)
 START = (
-    "# A node that fails is of no use to the others: they are told to stop.",
-    'start() { "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }',
+    "# A node that fails, or does not get as far as its ranks, is of no use to the others: they are told to stop.",
+    'start() { ("$@") || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }',
 )
 
 
