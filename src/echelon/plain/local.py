@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from echelon.job import Job
+from echelon.plain.entering import node_function
+from echelon.plain.failing import RANK, ending
+from echelon.plain.meeting import FREE_PORT, port_lines
+from echelon.plain.once_more import AGAIN, once_more
+from echelon.plain.opening import heading, variables
 from echelon.plain.together import OWN_STATE, START, launch_and_watch, waiting
-from echelon.plain.words import (
-    AGAIN,
-    FREE_PORT,
-    RANK,
-    ending,
-    heading,
-    node_function,
-    once_more,
-    port_lines,
-    variables,
-)
 
 
 def lines(job: Job, environ: Mapping[str, str]) -> Iterator[str]:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+from echelon.command import quoted
 from echelon.job import Job
+from echelon.plain.entering import node_function
+from echelon.plain.failing import RANK, ending
 from echelon.plain.launchers import launch
+from echelon.plain.meeting import port_lines
+from echelon.plain.once_more import AGAIN, once_more
+from echelon.plain.opening import heading, names, variables
 from echelon.plain.together import OWN_STATE, START, waiting
-from echelon.plain.words import (
-    AGAIN,
-    RANK,
-    array,
-    ending,
-    heading,
-    names,
-    node_function,
-    once_more,
-    port_lines,
-    variables,
-)
 
 WATCH = (
     "# On the host, reading from us: a word is the notice, silence the end of the ranks (ssh would let them run on).",
@@ -38,7 +32,7 @@ WATCH = (
 def lines(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     yield from heading(job, "Run it: bash FILE")
     yield from variables(job, "export {name} first")
-    yield f"hosts={array(job.hosts[: job.resources.nodes])}"
+    yield f"hosts={_array(job.hosts[: job.resources.nodes])}"
     yield "ssh=(ssh -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3)"
     yield "# Ranks meet at the first host, at the address that it was reached at."
     yield 'read -r _ _ MASTER_ADDR _ < <("${ssh[@]}" "${hosts[0]}" \'echo "$SSH_CONNECTION"\') || exit'
@@ -64,3 +58,7 @@ def _feed(job: Job) -> Iterator[str]:
     yield '    if [ -e "$JOB_STATE/notice" ]; then echo notice; else echo; fi && sleep 1 || exit'
     yield "  done 2>/dev/null"
     yield "}"
+
+
+def _array(words: Sequence[str]) -> str:
+    return f"({' '.join(map(quoted, words))})"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 
 from echelon.job import Job
 from echelon.plain.launchers import launch
-from echelon.plain.words import seconds_before_the_end
 
 STATE_FOLDER = ('rm -rf "$JOB_STATE" && mkdir -m 700 "$JOB_STATE" && trap \'rm -rf "$JOB_STATE"\' EXIT || exit',)
 OWN_STATE = ("JOB_STATE=$(mktemp -d) && trap 'rm -rf \"$JOB_STATE\"' EXIT || exit",)
@@ -21,7 +22,7 @@ def waiting(job: Job, *, until_the_limit: bool) -> Iterator[str]:
     yield 'while [ "$(jobs -rp)" ]; do sleep 1 # and no longer: a trap waits for a command to end'
     limit = job.resources.time_limit
     if limit is not None:
-        yield f'  [ $SECONDS -lt {seconds_before_the_end(job, limit)} ] || touch "$JOB_STATE/notice" # stop soon'
+        yield f'  [ $SECONDS -lt {_seconds_before_the_end(job, limit)} ] || touch "$JOB_STATE/notice" # stop soon'
     if limit is not None and until_the_limit:
         yield f'  [ $SECONDS -lt {int(limit.total_seconds())} ] || {{ note 124; touch "$JOB_STATE/stop"; }}'
     yield "done"
@@ -34,3 +35,7 @@ def launch_and_watch(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     yield 'until [ -e "$JOB_STATE/stop" ] || ! kill -0 $! 2>/dev/null; do sleep 1; done'
     yield '[ ! -e "$JOB_STATE/stop" ] || { sleep 5 && kill -TERM $!; } 2>/dev/null # it may be about to end by itself'
     yield "wait $!"
+
+
+def _seconds_before_the_end(job: Job, limit: timedelta) -> int:
+    return max(0, math.floor((limit - job.policies.notice).total_seconds()))
