@@ -1,5 +1,5 @@
-# Sourced by the other tools: makes ./.venv with the CPU build of torch, once, and says what it does.
-# VENV names another folder for it.
+# Sourced by the other tools: makes ./.venv with torch, once, and says what it does.
+# VENV names another folder for it; PIP_EXTRA_INDEX_URL, as ever, an index with the CPU build of torch.
 
 say() { printf '== %s\n' "$*"; }
 
@@ -49,7 +49,7 @@ make_environment() {
     say "making $venv"
     python3 -m venv "$venv"
   fi
-  # torch first and by its exact version: anything that asks for it later is then content with the CPU build
+  # torch first and by its exact version: anything that asks for it later is then content with the build that is there
   if ! "$venv/bin/python" -c 'import torch, sys; sys.exit(not torch.__version__.startswith("2.13.0"))' 2>/dev/null; then
     say "installing torch 2.13.0"
     "$venv/bin/pip" install --quiet torch==2.13.0 || die "torch 2.13.0 could not be installed"

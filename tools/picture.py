@@ -1,4 +1,5 @@
-"""A picture of a real run: what a command prints on a terminal, line by line and in its own time, as one SVG file.
+"""A picture of a real run: what a command prints on a terminal, line by line, as one SVG file. Lines come in their own
+time, but nobody wants to watch torch being imported: longer pauses are shown as a second.
 
 python tools/picture.py docs/run.svg -- echelon run -N 2 -g 2 --restarts 1 train.py
 """
@@ -17,6 +18,7 @@ from termios import TIOCSWINSZ
 
 COLUMNS, ROW_HEIGHT, COLUMN_WIDTH, MARGIN = 100, 18, 8.4, 16
 COLOURS = {"31": "#e06c75", "32": "#98c379", "33": "#e5c07b", "34": "#61afef", "35": "#c678dd", "36": "#56b6c2"}
+LONGEST_PAUSE = 1.0
 STYLE = """\
 text { font: 14px ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace; fill: #d7dae0; white-space: pre; }
 .late { opacity: 0; animation: come 0.1s forwards; }
@@ -26,7 +28,7 @@ text { font: 14px ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace; 
 def main() -> None:
     target, _, *argv = sys.argv[1:]
     lines = [(0.0, f"$ {shlex.join(argv)}"), *recorded(argv)]
-    Path(target).write_text(picture(lines))
+    Path(target).write_text(picture(shortened(lines)))
 
 
 def recorded(argv: list[str]) -> list[tuple[float, str]]:
@@ -53,12 +55,21 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
+def shortened(lines: list[tuple[float, str]]) -> list[tuple[float, str]]:
+    shown, now, before = [], 0.0, 0.0
+    for moment, text in lines:
+        now, before = now + min(moment - before, LONGEST_PAUSE), moment
+        shown.append((now, text))
+    return shown
+
+
 def picture(lines: list[tuple[float, str]]) -> str:
     width, height = COLUMNS * COLUMN_WIDTH + 2 * MARGIN, len(lines) * ROW_HEIGHT + 2 * MARGIN
     rows = "\n".join(_row(number, moment, text) for number, (moment, text) in enumerate(lines))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height}" role="img">\n'
-        f"<title>{escape(lines[0][1])}</title>\n<style>\n{STYLE}\n</style>\n"
+        f"<title>{escape(lines[0][1])}</title>\n"
+        f"<desc>Pauses longer than {LONGEST_PAUSE:g} s are shortened.</desc>\n<style>\n{STYLE}\n</style>\n"
         f'<rect width="100%" height="100%" rx="8" fill="#1e2127"/>\n{rows}\n</svg>\n'
     )
 

@@ -23,9 +23,10 @@ def batch(step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
     return points, (points[:, :1] * 2).sin() * (points[:, 1:] * 3).cos()
 
 
-def all_must_stop() -> bool:
-    """A notice reaches the nodes within moments of each other, not at once: one rank that has it stops all."""
-    told = torch.tensor(float(echelon.notice_given()))
+def all_must_stop(device: torch.device) -> bool:
+    """A notice reaches the nodes within moments of each other, not at once: one rank that has it stops all. Asked on
+    the rank's own device, for nccl knows no tensors on CPU."""
+    told = torch.tensor(float(echelon.notice_given()), device=device)
     dist.all_reduce(told, op=dist.ReduceOp.MAX)
     return bool(told)
 

@@ -48,7 +48,7 @@ def save(step: int) -> None:
 
 
 for step in range(begin, args.steps):
-    if all_must_stop():
+    if all_must_stop(accelerator.device):
         if step > begin:
             save(step)
         say(f"stopped in time at step {step}")

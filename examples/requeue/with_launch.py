@@ -50,7 +50,7 @@ def save(step: int) -> None:
 
 
 for step in range(begin, args.steps):
-    if all_must_stop():
+    if all_must_stop(device):
         if step > begin:
             save(step)
         if rank == 0:

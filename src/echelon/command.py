@@ -68,8 +68,17 @@ def _program(word: str) -> str:
 
 def folded(argv: Sequence[str], ending: str = "") -> tuple[str, ...]:
     """One command over as many lines as it needs to be read."""
-    lines = [_program(argv[0])]
-    for word in map(_quoted, argv[1:]):
+    return _fold((_program(argv[0]), *map(_quoted, argv[1:])), ending)
+
+
+def exporting(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """All variables by one command, for a person to read."""
+    return _fold(("export", *(f"{name}={_quoted(value)}" for name, value in sorted(environ.items()))))
+
+
+def _fold(pieces: Sequence[str], ending: str = "") -> tuple[str, ...]:
+    lines = [pieces[0]]
+    for word in pieces[1:]:
         if len(lines[-1]) + len(word) < READABLE:
             lines[-1] += f" {word}"
         else:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from running import SCRIPTS, wait_for
-from test_slurm import SAVE, TRAIN, finished, native_id, samples, steps, undisturbed
+from test_slurm import SAVE, TRAIN, finished, kill_rank, native_id, samples, steps, undisturbed
 
 NO_MPI = shutil.which("mpirun") is None and "SKIP_NOTHING" not in os.environ
 MPIRUN = pytest.param("mpirun", marks=pytest.mark.skipif(NO_MPI, reason="Open MPI is not installed"))
@@ -54,6 +54,22 @@ def test_a_failing_rank_is_one_verdict(echelon, launcher):
     assert result.stderr.count("Traceback (most recent call last)") == 1
     error = json.loads((echelon.only_run().path / "attempt-0" / "error.json").read_text())
     assert (error["rank"], error["host"], error["error"]["type"]) == (3, "n2", "ValueError")
+
+
+def test_torchruns_that_agree_by_c10d_start_again_after_a_killed_rank(cluster, echelon):
+    """Among themselves they may number the nodes either way; ranks are where they were decided to be."""
+    go, state = echelon.folder / "go", echelon.folder / "state"
+    flags = [*SIZE, "--launcher", "torchrun", "--rdzv", "c10d", "--restarts", "1"]
+    run = echelon.submit(*flags, TRAIN, "--samples", "24", "--wait-for", go, "--state", state)
+    wait_for(lambda: len(steps(run, 3)) > 3, "a few steps", 90)
+    kill_rank(cluster, run, 3)
+    wait_for(lambda: run.events("generation")[1:], "the next generation", 90)
+    go.touch()
+    finished(run, "succeeded", 120)
+    (fault,) = run.events("fault")
+    assert fault["fault"] == "rank 3 on n2 was killed by SIGKILL"
+    assert [event["hosts"] for event in run.events("generation")] == [["n1", "n2"]] * 2
+    assert [f"on {'n1' if rank < 2 else 'n2'} with" in run.rank_log(rank) for rank in range(4)] == [True] * 4
 
 
 @pytest.mark.parametrize("launcher", ["srun", MPIRUN])

@@ -1,6 +1,7 @@
 """Plain scripts on real nodes: submitted by hand, in an environment in which nobody has heard of echelon."""
 
 import os
+import re
 import signal
 import sys
 from datetime import timedelta
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.job import Job, Policies, Resources, Script, ScriptKind
+from echelon.job import Job, Launching, Policies, Resources, Script, ScriptKind
 from echelon.plain import render
 from folder import UID
 from node import wait_for
@@ -74,7 +75,7 @@ def sums(text):
 # Slurm
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "srun"])
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate", "srun"])
 def test_on_slurm_two_nodes_train_together(hand, launcher):
     script = hand.write("slurm", "--lr", "it's $HOME", launcher=launcher, env={"NASTY": "a 'b' $c"})
     job = hand.run("sbatch", "--parsable", script).stdout.strip()
@@ -111,6 +112,15 @@ def test_on_slurm_a_scancel_is_the_end(hand):
     assert hand.ended(job)["JobState"] == "CANCELLED"
 
 
+def test_on_slurm_torchruns_that_agree_by_c10d_meet_at_the_first_nodes_address(hand):
+    script = hand.write("slurm", launching=Launching(rdzv="c10d"))
+    job = hand.run("sbatch", "--parsable", script).stdout.strip()
+    assert hand.ended(job)["ExitCode"] == "0:0", hand.output()
+    assert sums(hand.output()) == SUMS
+    assert len(set(re.findall(r" at (\d+\.\d+\.\d+\.\d+)$", hand.output(), re.MULTILINE))) == 1, hand.output()
+    assert " at 127." not in hand.output()
+
+
 # PBS
 
 
@@ -141,12 +151,14 @@ def test_on_pbs_the_code_of_the_failing_rank_is_the_jobs_and_nothing_is_left(han
 # ssh
 
 
-def test_over_ssh_two_hosts_train_and_the_failing_ranks_code_comes_back(cluster, hand):
-    script = hand.write("ssh", "--lr", "$HOME", cwd="/", hosts=("h1", "h2"), env={"NASTY": "a 'b'\n$c"})
+@pytest.mark.parametrize("launcher", ["torchrun", "legacy"])
+def test_over_ssh_two_hosts_train_and_the_failing_ranks_code_comes_back(cluster, hand, launcher):
+    nasty = {"NASTY": "a 'b'\n$c"}
+    script = hand.write("ssh", "--lr", "$HOME", launcher=launcher, cwd="/", hosts=("h1", "h2"), env=nasty)
     done = hand.run("bash", script, check=False, timeout=120)
     assert (done.returncode, sums(done.stdout)) == (0, SUMS), done.stderr
     assert repr("a 'b'\n$c") in done.stdout
-    script = hand.write("ssh", "--do", "fail", "--who", "3", cwd="/", hosts=("h1", "h2"))
+    script = hand.write("ssh", "--do", "fail", "--who", "3", launcher=launcher, cwd="/", hosts=("h1", "h2"))
     assert hand.run("bash", script, check=False, timeout=120).returncode == 7
 
 

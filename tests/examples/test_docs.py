@@ -55,6 +55,30 @@ def test_every_command_of_the_pages_is_found():
     assert found == typed > 10
 
 
+def commands_of_the_readme():
+    """Each run that "What you get" tells of, without what it says of it behind two blanks."""
+    text = (ROOT / "README.md").read_text()
+    for line in text[text.index("\n## What you get") : text.index("\n- The ranks' output")].splitlines():
+        typed = re.split(r" {2,}", line.strip())[0]
+        if line.startswith("    ") and re.search(r"\bechelon (run|submit|render) ", typed):
+            yield typed
+
+
+def test_what_the_readme_tells_people_to_type_can_be_rendered(echelon):
+    echelon.script("train.py", "print('nothing to do')\n")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", echelon.folder / ".venv"], check=True)
+    del echelon.env["ECHELON_ON"]
+    commands = list(commands_of_the_readme())
+    assert len(commands) > 15
+    for typed in commands:
+        words = shlex.split(typed)
+        rest = words[words.index("echelon") + 2 :]
+        somewhere = () if {"--on", "--site"} & set(rest) else ("--on", "slurm")
+        result = echelon("render", *somewhere, *rest)
+        assert result.returncode == 0, f"{typed}: {result.stderr}"
+        assert result.stdout
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_does_what_it_says(echelon, page):

@@ -2,11 +2,10 @@
 
 import re
 import shutil
-from pathlib import Path
+import sys
 
 import pytest
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from readme import EXAMPLES, first_command
 
 
 @pytest.fixture
@@ -40,10 +39,20 @@ def test_the_hosts_of_the_table_are_meant_by_its_name(echelon, gadi):
     assert "2 of the hosts gpu1, gpu2, 4 ranks on each" in result.stdout
 
 
+def test_modules_and_a_venv_wait_in_its_settings(echelon, gadi):
+    settings = gadi / "echelon.toml"
+    text = re.sub(r"^# (modules|venv) = ", r"\1 = ", settings.read_text(), flags=re.MULTILINE)
+    settings.write_text(text.replace("/g/data/ab12/venv", sys.prefix))
+    result = echelon("render", "--on", "pbs", "../trainer/train.py", cwd=gadi)
+    assert result.returncode == 0, result.stderr
+    assert "\nload cuda/12.4\n" in result.stdout
+    assert f"\nexport VIRTUAL_ENV={sys.prefix}\n" in result.stdout
+
+
 @pytest.mark.torch
 def test_the_same_settings_rehearsed_on_this_machine(echelon, gadi):
-    flags = ("--on", "local", "--procs-per-node", "1")
-    result = echelon("run", *flags, "../trainer/train.py", "--steps", "51", cwd=gadi)
+    del echelon.env["ECHELON_ON"]
+    result = echelon(*first_command("gadi"), "--steps", "51", cwd=gadi)
     assert result.returncode == 0, result.stderr + result.stdout
     assert "not used by the scheduler local: partition, account, pbs_dialect, pbs, queues" in result.stderr
     losses = [float(loss) for loss in re.findall(r"  loss (\S+)", result.stdout)]

@@ -2,8 +2,12 @@
 
 import csv
 import os
+import re
+import shlex
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,18 @@ from running import wait_for
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "requeue"
 STEPS = 60
+ON_ONE_DEVICE = """
+import torch
+import torch.distributed as dist
+from task import all_must_stop
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+dist.init_process_group("meta:fake", store=FakeStore(), rank=0, world_size=2)
+try:
+    all_must_stop(torch.device("meta"))
+except RuntimeError as error:
+    print(error)
+"""
 
 
 @pytest.fixture
@@ -43,6 +59,29 @@ def test_the_losses_of_a_stopped_run_are_those_of_an_undisturbed_one(echelon, fo
     assert whole.returncode == 0, whole.stderr
     assert losses(noted) == losses(echelon.folder / "whole" / "loss.csv")
     assert [int(step) for step, _ in losses(noted)] == list(range(STEPS))
+
+
+@pytest.mark.torch
+def test_ranks_agree_to_stop_on_their_own_device(folder):
+    """In a group that, like nccl's, knows one kind of device alone, and not the CPU. All that fails on that device is
+    to look at the answer, for it holds no numbers."""
+    script = folder / "agree.py"
+    script.write_text(ON_ONE_DEVICE)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "Tensor.item() cannot be called on meta tensors\n"), done.stderr
+
+
+@pytest.mark.torch
+def test_the_readmes_snapshot_runs_and_what_it_says_is_shown(echelon, folder):
+    text = (folder / "README.md").read_text()
+    (line,) = re.findall(r"^    echelon (run --snapshot .*)$", text, re.MULTILINE)
+    words = [word.replace("$PWD", str(folder)) for word in shlex.split(line)]
+    result = echelon(*words, "--steps", "2", "--pause", "0", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    (shown,) = re.findall(r"^    (echelon: snapshot of .*)$", text, re.MULTILINE)
+    (said,) = [line for line in result.stderr.splitlines() if "snapshot of" in line]
+    assert re.sub(r"[\d.]+ KiB", "", said) == re.sub(r"[\d.]+ KiB", "", shown.replace("/home/ada/requeue", str(folder)))
+    assert [int(step) for step, _ in losses(folder / "launch-out" / "loss.csv")] == [0, 1]
 
 
 def test_the_picture_has_both_runs(echelon, folder):

@@ -1,8 +1,7 @@
 #!/bin/bash
 # gpt: 2 nodes x 4 ranks, started by legacy. Nothing of echelon is needed there. Run it: bash FILE
 # shellcheck disable=SC1091,SC2016,SC2089,SC2090,SC2317,SC2329 # parts are run and expanded on the nodes
-export NCCL_DEBUG=WARN
-export OMP_NUM_THREADS=8
+export NCCL_DEBUG=WARN OMP_NUM_THREADS=8
 : "${HF_TOKEN:?is a secret, so it is not written here: export HF_TOKEN first}"
 # The nodes are rehearsed on this machine. No --standalone: it takes no notice of --nnodes.
 export MASTER_ADDR=127.0.0.1 GLOO_SOCKET_IFNAME=lo NCCL_SOCKET_IFNAME=lo
@@ -10,12 +9,10 @@ export MASTER_PORT=$((20000 + $$ % 10000)) # two jobs on one port would join eac
 while (: <"/dev/tcp/$MASTER_ADDR/$MASTER_PORT") 2>/dev/null; do ((MASTER_PORT += 1)); done # taken: the next one
 export JOB_STATE # ranks find "notice" in it when they should stop soon
 JOB_STATE=$(mktemp -d) && trap 'rm -rf "$JOB_STATE"' EXIT || exit
-# What runs each rank. A launcher exits with 1 whatever its ranks exit with, so the first failure is noted here.
-# 75 is no failure but a rank's wish to be run again: the others are left to finish what they are saving.
+# What runs each rank, and stays until that has answered a TERM. Launchers exit with 1 whatever their ranks exit
+# with, so the first failure is noted here. 75 is a wish to be run again: the others may finish their saving.
 note() { (set -C && echo "$1" >"$JOB_STATE/code") 2>/dev/null; } # set -C: whoever comes second finds it taken
-rank() { # it stays until the rank itself has answered a TERM
-  trap : TERM; "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }
-}
+rank() { trap : TERM; "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }; }
 # What each node runs, given its number. What differs between nodes must be expanded there, not here.
 node() {
   cd /home/ada/gpt || exit
@@ -29,18 +26,16 @@ node() {
   wait $!
 }
 export -f note rank
-# A node that fails is of no use to the others: they are told to stop.
-start() { "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }
+# A node that fails, or does not get as far as its ranks, is of no use to the others: they are told to stop.
+start() { ("$@") || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }
 for n in {0..1}; do start node "$n" & done
 ended= && trap 'ended=yes; note 143; touch "$JOB_STATE/stop"' INT TERM HUP
-while [ "$(jobs -rp)" ]; do # in small steps: a trap waits for a command to end
-  sleep 1
+while [ "$(jobs -rp)" ]; do sleep 1 # and no longer: a trap waits for a command to end
   [ $SECONDS -lt 6900 ] || touch "$JOB_STATE/notice" # stop soon
   [ $SECONDS -lt 7200 ] || { note 124; touch "$JOB_STATE/stop"; }
 done
 code=$(cat "$JOB_STATE/code" 2>/dev/null || echo 0)
 # Once more after 75, or after a failure that followed the notice; not for ever, nor if it was ended.
-if [ "$code" -eq 75 ] || { [ "$code" -ne 0 ] && [ -e "$JOB_STATE/notice" ]; }; then
-  [ -n "$ended" ] || [ "${TRIES:-0}" -ge 3 ] || { rm -rf "$JOB_STATE"; TRIES=$((${TRIES:-0} + 1)) exec "$BASH" "$0"; }
-fi
+[ "$code" -eq 75 ] || { [ "$code" -ne 0 ] && [ -e "$JOB_STATE/notice" ]; } || exit "$code"
+[ -n "$ended" ] || [ "${TRIES:-0}" -ge 3 ] || { rm -rf "$JOB_STATE"; TRIES=$((${TRIES:-0} + 1)) exec "$BASH" "$0"; }
 exit "$code"

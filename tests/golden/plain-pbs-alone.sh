@@ -18,14 +18,11 @@ export MASTER_ADDR=${MASTER_ADDR:-$first} # by its name, where that is all there
 export MASTER_PORT=$((20000 + id % 10000)) # two jobs on one port would join each other
 while (: <"/dev/tcp/$MASTER_ADDR/$MASTER_PORT") 2>/dev/null; do ((MASTER_PORT += 1)); done # taken: the next one
 export JOB_STATE=$PWD/.job-$id # ranks find "notice" in it when they should stop soon
-rm -rf "$JOB_STATE" && mkdir -m 700 "$JOB_STATE" || exit
-trap 'rm -rf "$JOB_STATE"' EXIT
-# What runs each rank. A launcher exits with 1 whatever its ranks exit with, so the first failure is noted here.
-# 75 is no failure but a rank's wish to be run again: the others are left to finish what they are saving.
+rm -rf "$JOB_STATE" && mkdir -m 700 "$JOB_STATE" && trap 'rm -rf "$JOB_STATE"' EXIT || exit
+# What runs each rank, and stays until that has answered a TERM. Launchers exit with 1 whatever their ranks exit
+# with, so the first failure is noted here. 75 is a wish to be run again: the others may finish their saving.
 note() { (set -C && echo "$1" >"$JOB_STATE/code") 2>/dev/null; } # set -C: whoever comes second finds it taken
-rank() { # it stays until the rank itself has answered a TERM
-  trap : TERM; "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }
-}
+rank() { trap : TERM; "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }; }
 # What each node runs, given its number. What differs between nodes must be expanded there, not here.
 node() {
   cd /home/ada/gpt || exit
@@ -38,12 +35,11 @@ node() {
 }
 # Tasks of PBS get none of our variables and functions: they read them from a file.
 { declare -px PATH MASTER_ADDR MASTER_PORT JOB_STATE && declare -f note rank node && echo 'export -f note rank && node "$1"'; } >"$JOB_STATE/node.sh"
-# A node that fails is of no use to the others: they are told to stop.
-start() { "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }
+# A node that fails, or does not get as far as its ranks, is of no use to the others: they are told to stop.
+start() { ("$@") || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }
 for n in "${!hosts[@]}"; do start pbs_tmrsh "${hosts[n]}" /bin/bash "$JOB_STATE/node.sh" "$n" & done
 trap ':' TERM
-while [ "$(jobs -rp)" ]; do # in small steps: a trap waits for a command to end
-  sleep 1
+while [ "$(jobs -rp)" ]; do sleep 1 # and no longer: a trap waits for a command to end
 done
 code=$(cat "$JOB_STATE/code" 2>/dev/null || echo 0)
 exit "$code"

@@ -13,8 +13,7 @@
 #SBATCH --open-mode=append
 #SBATCH --chdir=/home/ada/gpt
 #SBATCH --export=ALL
-export NCCL_DEBUG=WARN
-export OMP_NUM_THREADS=8
+export NCCL_DEBUG=WARN OMP_NUM_THREADS=8
 : "${HF_TOKEN:?is a secret, so it is not written here: export HF_TOKEN before sbatch}"
 # Ranks meet at the first node, where this script runs, at a port worked out from the job's id.
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
@@ -23,14 +22,11 @@ export MASTER_ADDR=${MASTER_ADDR:-$first} # by its name, where that is all there
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000)) # two jobs on one port would join each other
 while (: <"/dev/tcp/$MASTER_ADDR/$MASTER_PORT") 2>/dev/null; do ((MASTER_PORT += 1)); done # taken: the next one
 export JOB_STATE=$PWD/.job-$SLURM_JOB_ID # ranks find "notice" in it when they should stop soon
-rm -rf "$JOB_STATE" && mkdir -m 700 "$JOB_STATE" || exit
-trap 'rm -rf "$JOB_STATE"' EXIT
-# What runs each rank. A launcher exits with 1 whatever its ranks exit with, so the first failure is noted here.
-# 75 is no failure but a rank's wish to be run again: the others are left to finish what they are saving.
+rm -rf "$JOB_STATE" && mkdir -m 700 "$JOB_STATE" && trap 'rm -rf "$JOB_STATE"' EXIT || exit
+# What runs each rank, and stays until that has answered a TERM. Launchers exit with 1 whatever their ranks exit
+# with, so the first failure is noted here. 75 is a wish to be run again: the others may finish their saving.
 note() { (set -C && echo "$1" >"$JOB_STATE/code") 2>/dev/null; } # set -C: whoever comes second finds it taken
-rank() { # it stays until the rank itself has answered a TERM
-  trap : TERM; "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }
-}
+rank() { trap : TERM; "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }; }
 # What each node runs, given its number. What differs between nodes must be expanded there, not here.
 node() {
   exec /home/ada/gpt/.venv/bin/python -m accelerate.commands.launch --num_machines=2 --machine_rank="$1" --num_processes=8 \
@@ -44,10 +40,8 @@ trap 'touch "$JOB_STATE/notice"' USR1
 ended= && trap 'ended=yes' TERM
 srun --kill-on-bad-exit=1 --cpus-per-task=32 bash -c 'node "$SLURM_NODEID"' &
 while [ "$(jobs -rp)" ]; do sleep 1; done # a trap waits for a command to end, so none may take long
-wait $! && code=0 || code=$?
-[ ! -s "$JOB_STATE/code" ] || code=$(cat "$JOB_STATE/code")
+wait $!; code=$?; [ ! -s "$JOB_STATE/code" ] || code=$(cat "$JOB_STATE/code")
 # Once more after 75, or after a failure that followed the notice; not for ever, nor if it was ended.
-if [ "$code" -eq 75 ] || { [ "$code" -ne 0 ] && [ -e "$JOB_STATE/notice" ]; }; then
-  [ -n "$ended" ] || [ "${SLURM_RESTART_COUNT:-0}" -ge 3 ] || scontrol requeue "$SLURM_JOB_ID"
-fi
+[ "$code" -eq 75 ] || { [ "$code" -ne 0 ] && [ -e "$JOB_STATE/notice" ]; } || exit "$code"
+[ -n "$ended" ] || [ "${SLURM_RESTART_COUNT:-0}" -ge 3 ] || scontrol requeue "$SLURM_JOB_ID"
 exit "$code"

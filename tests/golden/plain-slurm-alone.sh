@@ -17,14 +17,11 @@ export MASTER_ADDR=${MASTER_ADDR:-$first} # by its name, where that is all there
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000)) # two jobs on one port would join each other
 while (: <"/dev/tcp/$MASTER_ADDR/$MASTER_PORT") 2>/dev/null; do ((MASTER_PORT += 1)); done # taken: the next one
 export JOB_STATE=$PWD/.job-$SLURM_JOB_ID # ranks find "notice" in it when they should stop soon
-rm -rf "$JOB_STATE" && mkdir -m 700 "$JOB_STATE" || exit
-trap 'rm -rf "$JOB_STATE"' EXIT
-# What runs each rank. A launcher exits with 1 whatever its ranks exit with, so the first failure is noted here.
-# 75 is no failure but a rank's wish to be run again: the others are left to finish what they are saving.
+rm -rf "$JOB_STATE" && mkdir -m 700 "$JOB_STATE" && trap 'rm -rf "$JOB_STATE"' EXIT || exit
+# What runs each rank, and stays until that has answered a TERM. Launchers exit with 1 whatever their ranks exit
+# with, so the first failure is noted here. 75 is a wish to be run again: the others may finish their saving.
 note() { (set -C && echo "$1" >"$JOB_STATE/code") 2>/dev/null; } # set -C: whoever comes second finds it taken
-rank() { # it stays until the rank itself has answered a TERM
-  trap : TERM; "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }
-}
+rank() { trap : TERM; "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }; }
 # What each node runs, given its number. What differs between nodes must be expanded there, not here.
 node() {
   exec /home/ada/gpt/.venv/bin/python -m torch.distributed.run --nnodes=1 --node-rank="$1" --nproc-per-node=1 \
@@ -37,6 +34,5 @@ trap 'touch "$JOB_STATE/notice"' USR1
 trap ':' TERM
 srun --kill-on-bad-exit=1 bash -c 'node "$SLURM_NODEID"' &
 while [ "$(jobs -rp)" ]; do sleep 1; done # a trap waits for a command to end, so none may take long
-wait $! && code=0 || code=$?
-[ ! -s "$JOB_STATE/code" ] || code=$(cat "$JOB_STATE/code")
+wait $!; code=$?; [ ! -s "$JOB_STATE/code" ] || code=$(cat "$JOB_STATE/code")
 exit "$code"

@@ -1,11 +1,9 @@
 #!/bin/bash
 # gpt: 2 nodes x 4 ranks, started by torchrun. Nothing of echelon is needed there. Run it: bash FILE
 # shellcheck disable=SC1091,SC2016,SC2089,SC2090,SC2317,SC2329 # parts are run and expanded on the nodes
-export GLOO_SOCKET_IFNAME=ib0
-export GREETING='hello, '"'"'world'"'"' "$HOME"
-second line'
-export NCCL_SOCKET_IFNAME=ib0
-export OMP_NUM_THREADS=8
+export GLOO_SOCKET_IFNAME=ib0 GREETING='hello, '"'"'world'"'"' "$HOME"
+second line' NCCL_SOCKET_IFNAME=ib0 \
+  OMP_NUM_THREADS=8
 : "${HF_TOKEN:?is a secret, so it is not written here: export HF_TOKEN first}"
 hosts=('ada@gpu 1' '$(id)')
 ssh=(ssh -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3)
@@ -13,36 +11,30 @@ ssh=(ssh -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3)
 read -r _ _ MASTER_ADDR _ < <("${ssh[@]}" "${hosts[0]}" 'echo "$SSH_CONNECTION"') || exit
 export MASTER_PORT=$((31000 + $$ % 100)) # two jobs on one port would join each other
 JOB_STATE=$(mktemp -d) && trap 'rm -rf "$JOB_STATE"' EXIT || exit
-# What runs each rank. A launcher exits with 1 whatever its ranks exit with, so the first failure is noted here.
-# 75 is no failure but a rank's wish to be run again: the others are left to finish what they are saving.
+# What runs each rank, and stays until that has answered a TERM. Launchers exit with 1 whatever their ranks exit
+# with, so the first failure is noted here. 75 is a wish to be run again: the others may finish their saving.
 note() { (set -C && echo "$1" >"$JOB_STATE/code") 2>/dev/null; } # set -C: whoever comes second finds it taken
-rank() { # it stays until the rank itself has answered a TERM
-  trap : TERM; "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }
-}
+rank() { trap : TERM; "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ] || exit "$code"; }; }
 # What each node runs, given its number. What differs between nodes must be expanded there, not here.
 node() {
   type module >/dev/null 2>&1 || . /etc/profile # shells that are no login shells may lack it
   module load cuda/12.4 'a b' || exit
   ulimit -n 4096
-  . '/home/ada/my venv/bin/activate' || exit
-  is_host=$([ "$1" -eq 0 ] && echo 1 || echo 0) # said outright: by itself torchrun compares host names
-  cd '/home/ada/it'"'"'s $HOME 100% #1' || exit
+  . '/home/ada/my venv/bin/activate' && cd '/home/ada/it'"'"'s $HOME 100% #1' || exit
+  is_host=$((! $1)) own=$(ip -o route get "$MASTER_ADDR" | sed 's/.* src \([^ ]*\).*/\1/') # torchrun would go by host names
   export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
   exec '/opt/py thon/bin/python' -m torch.distributed.run --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d \
-    --rdzv-endpoint="$MASTER_ADDR":"$MASTER_PORT" --rdzv-id="$MASTER_PORT" --rdzv-conf=is_host="$is_host" --max-restarts=0 \
-    --log-dir="$JOB_STATE" '--role=a role of $USER' --start-method=spawn --no-python bash -c 'rank "$@"' rank \
-    './run it.sh' '$HOME' 'it'"'"'s' 'a
+    --rdzv-endpoint="$MASTER_ADDR":"$MASTER_PORT" --rdzv-id="$MASTER_PORT" --rdzv-conf=is_host="$is_host" \
+    --local-addr="$own" --max-restarts=0 --log-dir="$JOB_STATE" '--role=a role of $USER' --start-method=spawn --no-python \
+    bash -c 'rank "$@"' rank './run it.sh' '$HOME' 'it'"'"'s' 'a
 b'
 }
-# On the host, with our end of the connection as its input. When that falls silent the ranks are ended: ssh by
-# itself would leave them running. A word in it is the notice.
+# On the host, reading from us: a word is the notice, silence the end of the ranks (ssh would let them run on).
 watch() {
   JOB_STATE=$(mktemp -d) && export JOB_STATE && exec 3<&0 || exit
   node "$1" </dev/null 3<&- & ranks=$!
-  { while read -r -t 30 word; do [ -z "$word" ] || touch "$JOB_STATE/notice"; done
-    kill -TERM "$ranks"; } <&3 >/dev/null 2>&1 &
-  wait "$ranks" && code=0 || code=$?
-  [ ! -s "$JOB_STATE/code" ] || code=$(cat "$JOB_STATE/code")
+  { while read -r -t 30 word; do [ -z "$word" ] || touch "$JOB_STATE/notice"; done; kill "$ranks"; } <&3 &>/dev/null &
+  wait "$ranks"; code=$?; [ ! -s "$JOB_STATE/code" ] || code=$(cat "$JOB_STATE/code")
   kill $!; rm -rf "$JOB_STATE"; exit "$code"
 }
 # What a host reads: all it needs, for in arguments others would see it; then a line a second while we live.
@@ -52,18 +44,16 @@ feed() {
     if [ -e "$JOB_STATE/notice" ]; then echo notice; else echo; fi && sleep 1 || exit
   done 2>/dev/null
 }
-# A node that fails is of no use to the others: they are told to stop.
-start() { "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }
+# A node that fails, or does not get as far as its ranks, is of no use to the others: they are told to stop.
+start() { ("$@") || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }
 for n in "${!hosts[@]}"; do start "${ssh[@]}" "${hosts[n]}" bash -s < <(feed "$n") & done
 ended= && trap 'ended=yes; note 143; touch "$JOB_STATE/stop"' INT TERM HUP
-while [ "$(jobs -rp)" ]; do # in small steps: a trap waits for a command to end
-  sleep 1
+while [ "$(jobs -rp)" ]; do sleep 1 # and no longer: a trap waits for a command to end
   [ $SECONDS -lt 6900 ] || touch "$JOB_STATE/notice" # stop soon
   [ $SECONDS -lt 7200 ] || { note 124; touch "$JOB_STATE/stop"; }
 done
 code=$(cat "$JOB_STATE/code" 2>/dev/null || echo 0)
 # Once more after 75, or after a failure that followed the notice; not for ever, nor if it was ended.
-if [ "$code" -eq 75 ] || { [ "$code" -ne 0 ] && [ -e "$JOB_STATE/notice" ]; }; then
-  [ -n "$ended" ] || [ "${TRIES:-0}" -ge 3 ] || { rm -rf "$JOB_STATE"; TRIES=$((${TRIES:-0} + 1)) exec "$BASH" "$0"; }
-fi
+[ "$code" -eq 75 ] || { [ "$code" -ne 0 ] && [ -e "$JOB_STATE/notice" ]; } || exit "$code"
+[ -n "$ended" ] || [ "${TRIES:-0}" -ge 3 ] || { rm -rf "$JOB_STATE"; TRIES=$((${TRIES:-0} + 1)) exec "$BASH" "$0"; }
 exit "$code"

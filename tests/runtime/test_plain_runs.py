@@ -1,20 +1,39 @@
 """Plain scripts on this machine: real torchrun, accelerate and bash, and no echelon in sight."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import uuid
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
-from echelon.job import Job, Policies, Resources, Script, ScriptKind
+import echelon
+from echelon.job import Enclosure, Job, Launching, Policies, Resources, Script, ScriptKind
 from echelon.plain import render
 from running import SCRIPTS, marked_processes, wait_for
 
 pytestmark = pytest.mark.torch
 PLAIN = SCRIPTS / "plain.py"
+STANDINS = Path(__file__).parents[1] / "standins"
+WITH_THE_LIBRARY = """
+import time
+import torch
+import echelon
+
+world = echelon.join()
+data = torch.utils.data.TensorDataset(torch.arange(8192.0)[:, None])
+model = world.wrap(torch.nn.Linear(1, 1))
+sampler = echelon.ElasticSampler(data)
+loader = torch.utils.data.DataLoader(data, sampler=sampler, batch_size=8)
+with echelon.Checkpoint("saved", model=model, sampler=sampler, every=None) as checkpoint:
+    for _ in checkpoint.steps(loader, epochs=100, until=checkpoint.step + 20 if checkpoint.step else None):
+        time.sleep(0.05)
+world.print(f"done after {checkpoint.step} steps")
+"""
 
 
 class Bash:
@@ -34,10 +53,10 @@ class Bash:
             "OMP_NUM_THREADS": "1",
         }
 
-    def start(self, *args, launcher="ranks", nodes=2, procs=2, target=PLAIN, **more):
+    def start(self, *args, launcher="ranks", nodes=2, procs=2, target=PLAIN, python=sys.executable, **more):
         script = Script(kind=ScriptKind.FILE, target=str(target), args=tuple(map(str, args)))
         job = Job(
-            name="gpt", script=script, cwd=str(self.folder), python=sys.executable, launcher=launcher,
+            name="gpt", script=script, cwd=str(self.folder), python=python, launcher=launcher,
             resources=Resources(nodes=nodes, procs_per_node=procs, time_limit=more.pop("limit", None)), **more,
         )  # fmt: skip
         path = self.folder / "plain.sh"
@@ -74,6 +93,13 @@ def test_two_nodes_train_together_and_words_arrive_as_they_were(bash, launcher):
     assert """rank 3 sum 10.0 local 1 ['--lr', "it's $HOME"] 'a \\'b\\'\\n"$c"'""" in out
 
 
+def test_by_c10d_ranks_meet_at_an_address_and_not_at_a_name(bash):
+    """By itself torchrun tells them the name that the first node goes by, wherever that leads."""
+    code, out = bash(launching=Launching(rdzv="c10d"))
+    assert (code, sums(out)) == (0, [f"rank {rank} sum 10.0" for rank in range(4)]), out
+    assert out.count(" at 127.0.0.1\n") == 4
+
+
 def test_accelerate_sees_all_ranks_without_gpus(bash, tmp_path):
     script = tmp_path / "see.py"
     script.write_text(
@@ -89,6 +115,25 @@ def test_accelerate_sees_all_ranks_without_gpus(bash, tmp_path):
 def test_one_rank_alone(bash):
     code, out = bash(nodes=1, procs=1)
     assert (code, sums(out)) == (0, ["rank 0 sum 1.0"]), out
+
+
+def test_a_conda_environment_is_entered_where_the_ranks_run(bash, tmp_path):
+    """A stand-in: conda itself can be had from neither pip nor Debian."""
+    inside = tmp_path / "envs" / "ml"
+    for folder in ("bin", "conda-meta"):
+        (inside / folder).mkdir(parents=True)
+    python = inside / "bin" / "python"
+    python.write_text(
+        f'#!/bin/bash\necho "by the python of ${{CONDA_DEFAULT_ENV-nobody}}"\nexec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    bash.env |= {"CONDA_EXE": str(STANDINS / "conda"), "STANDIN_ENVS": str(tmp_path / "envs")}
+    ml = {"environment": "conda", "python": "python", "enclosure": Enclosure(conda="ml")}
+    code, out = bash(nodes=1, procs=1, **ml)
+    assert (code, sums(out)) == (0, ["rank 0 sum 1.0"]), out
+    assert out.count("by the python of ml\n") == 2, "the launcher's and the rank's"
+    code, out = bash(nodes=1, procs=1, **{**ml, "enclosure": Enclosure(conda="other")})
+    assert (code, "Could not find conda environment: other" in out) == (1, True), out
 
 
 def test_the_code_of_the_rank_that_failed_is_the_scripts(bash):
@@ -112,6 +157,21 @@ def test_ranks_see_the_notice_and_are_left_to_finish_before_it_starts_once_more(
     code, out = bash(*words, limit=timedelta(seconds=300), policies=policies)
     assert code == 0, out
     assert sorted(line for line in out.splitlines() if "saved" in line) == [f"rank {rank} saved" for rank in range(4)]
+
+
+def test_a_script_with_the_library_stops_at_the_notice_and_goes_on(bash, tmp_path):
+    """The library needs no agent for that: it looks for the script's own file."""
+    script = tmp_path / "train.py"
+    script.write_text(WITH_THE_LIBRARY)
+    library = {"PYTHONPATH": str(Path(echelon.__file__).parents[1])}
+    early = Policies(notice=timedelta(seconds=295))
+    code, out = bash(target=script, limit=timedelta(seconds=300), policies=early, env=library)
+    assert code == 75, out
+    stopped = int(re.search(r"the notice: stops at step (\d+)", out)[1])
+    code, out = bash(target=script, env=library)
+    assert code == 0, out
+    assert f"goes on from step-{stopped:08}, saved by 4 ranks" in out
+    assert f"done after {stopped + 20} steps" in out
 
 
 def test_the_time_limit_ends_it(bash):

@@ -1,5 +1,6 @@
 """Quoting, proved by the shells themselves: every word arrives byte for byte."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.command import Command, typed
+from echelon.command import Command, exporting, typed
 
 SHOW = "import os, sys; os.write(1, b'\\0'.join(map(os.fsencode, [os.environ.get('NASTY', ''), *sys.argv[1:]])))"
 NASTY = (
@@ -73,6 +74,19 @@ def test_nasty_arguments_arrive_byte_for_byte(shell, replace_shell):
 def test_nasty_values_of_variables_arrive_byte_for_byte(value):
     command = Command(argv=(sys.executable, "-S", "-c", SHOW, "end"), env={"NASTY": value})
     assert through("/bin/sh", command) == (value, ["end"])
+
+
+def test_all_variables_by_one_command_arrive_byte_for_byte():
+    """However many lines it takes."""
+    environ = {f"NASTY_{i}": value for i, value in enumerate(NASTY)}
+    lines = exporting(environ)
+    assert [line.startswith("export ") for line in lines] == [True, *[False] * (len(lines) - 1)]
+    assert len(lines) > 1
+    show = [sys.executable, "-S", "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
+    text = "\n".join([*lines, shlex.join(show)])
+    done = subprocess.run(["bash", "-c", text], env={}, capture_output=True, check=True)
+    seen = json.loads(done.stdout)
+    assert {name: seen.get(name) for name in environ} == environ
 
 
 words = st.binary(max_size=30).filter(lambda data: b"\0" not in data).map(os.fsdecode)

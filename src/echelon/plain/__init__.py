@@ -9,7 +9,7 @@ from echelon.errors import ConfigError
 from echelon.job import Job
 
 LAUNCHERS = ("torchrun", "accelerate", "legacy", "srun")
-ENVIRONMENTS = ("bare", "modules", "setup", "venv")
+ENVIRONMENTS = ("bare", "modules", "setup", "venv", "conda")
 SCHEDULERS = ("slurm", "pbs", "ssh", "local")
 
 LACKING = (
@@ -44,11 +44,6 @@ def _check(job: Job) -> None:
         raise _refusal(f"there is no plain script for the scheduler {job.scheduler}", SCHEDULERS, "--on slurm")
     if launcher_name(job) not in LAUNCHERS:
         raise _refusal(f"there is no plain script for the launcher {job.launcher}", LAUNCHERS, "--launcher torchrun")
-    if launcher_name(job) == "srun" and job.scheduler != "slurm":
-        raise ConfigError(
-            "the launcher srun starts ranks through Slurm", origin=f"the scheduler is {job.scheduler}",
-            hint="--launcher torchrun, or --on slurm",
-        )  # fmt: skip
     if job.environment not in ENVIRONMENTS:
         raise _refusal(
             f"there is no plain script for the environment {job.environment}", ENVIRONMENTS,

@@ -25,7 +25,7 @@ def _where(job: Job, name: str, environ: Mapping[str, str]) -> Where:
     return Where(
         node_rank=variable("1"), is_first=variable("is_host"), nodes=job.resources.nodes,
         procs_per_node=job.resources.procs_per_node, main_address=variable("MASTER_ADDR"), main_port=port,
-        launcher_port=port, hosts=(), folder=variable("JOB_STATE"),
+        own_address=variable("own"), launcher_port=port, hosts=(), folder=variable("JOB_STATE"),
         config=configuration(job, environ) if name == "accelerate" else "",
     )  # fmt: skip
 

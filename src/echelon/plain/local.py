@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from echelon.job import Job
+from echelon.plain.entering import node_function
+from echelon.plain.failing import RANK, ending
+from echelon.plain.meeting import FREE_PORT, port_lines
+from echelon.plain.once_more import AGAIN, once_more
+from echelon.plain.opening import heading, variables
 from echelon.plain.together import OWN_STATE, START, launch_and_watch, waiting
-from echelon.plain.words import (
-    AGAIN,
-    FREE_PORT,
-    RANK,
-    cd,
-    ending,
-    heading,
-    node_function,
-    once_more,
-    port_lines,
-    variables,
-)
 
 
 def lines(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
@@ -30,7 +23,7 @@ def lines(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     yield 'export JOB_STATE # ranks find "notice" in it when they should stop soon'
     yield from OWN_STATE
     yield from RANK
-    yield from node_function(job, cd(job), *_gpus(job), *launch_and_watch(job, environ))
+    yield from node_function(job, *_gpus(job), *launch_and_watch(job, environ), folder=job.cwd)
     yield "export -f note rank"
     yield from START
     yield f'for n in {{0..{job.resources.nodes - 1}}}; do start node "$n" & done'

@@ -6,10 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from echelon.command import quoted
+from echelon.command import quoted, words
 from echelon.job import Job
+from echelon.plain.entering import node_function
+from echelon.plain.failing import RANK, ending
+from echelon.plain.meeting import head_lines
+from echelon.plain.once_more import once_more
+from echelon.plain.opening import heading, names, variables
 from echelon.plain.together import START, STATE_FOLDER, launch_and_watch, waiting
-from echelon.plain.words import RANK, cd, ending, head_lines, heading, names, node_function, once_more, variables
 from echelon.run_dir import RunDir
 from echelon.schedulers.pbs_script import directive, directives
 
@@ -17,7 +21,7 @@ from echelon.schedulers.pbs_script import directive, directives
 def lines(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     yield from heading(job, f"Submit it: {_qsub(job)}")
     yield from (directive(letter, value) for letter, value in asked(job))
-    yield f"{cd(job)} # PBS starts us at home"
+    yield f"{words('cd', job.cwd)} || exit # PBS starts us at home"
     yield "export PATH=$PATH:${PBS_O_PATH-} # and with little in it: that of the shell where qsub was typed"
     yield from variables(job, "qsub -v {name} brings it (and qstat shows it)")
     yield "# The file has a line for each process: each host once. Ranks meet at the first, where this script runs."
@@ -26,7 +30,7 @@ def lines(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     yield 'export JOB_STATE=$PWD/.job-$id # ranks find "notice" in it when they should stop soon'
     yield from STATE_FOLDER
     yield from RANK
-    yield from node_function(job, cd(job), *launch_and_watch(job, environ))
+    yield from node_function(job, *launch_and_watch(job, environ), folder=job.cwd)
     yield "# Tasks of PBS get none of our variables and functions: they read them from a file."
     carried = " ".join(["PATH", "MASTER_ADDR", "MASTER_PORT", "JOB_STATE", *names(job)])
     there = quoted('export -f note rank && node "$1"')

@@ -9,17 +9,13 @@ from pathlib import Path
 from echelon.command import folded
 from echelon.job import Job
 from echelon.plain import launcher_name
+from echelon.plain.entering import node_function
+from echelon.plain.failing import RANK, ending
 from echelon.plain.launchers import launch, script_words
+from echelon.plain.meeting import head_lines
+from echelon.plain.once_more import once_more
+from echelon.plain.opening import heading, variables
 from echelon.plain.together import STATE_FOLDER
-from echelon.plain.words import (
-    RANK,
-    ending,
-    head_lines,
-    heading,
-    node_function,
-    once_more,
-    variables,
-)
 from echelon.run_dir import RunDir
 from echelon.schedulers.slurm_script import directive, directives
 
@@ -44,8 +40,7 @@ def lines(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     yield ending(job, "TERM")
     yield from _start(job)
     yield 'while [ "$(jobs -rp)" ]; do sleep 1; done # a trap waits for a command to end, so none may take long'
-    yield "wait $! && code=0 || code=$?"
-    yield '[ ! -s "$JOB_STATE/code" ] || code=$(cat "$JOB_STATE/code")'
+    yield 'wait $!; code=$?; [ ! -s "$JOB_STATE/code" ] || code=$(cat "$JOB_STATE/code")'
     yield from once_more(job, "${SLURM_RESTART_COUNT:-0}", 'scontrol requeue "$SLURM_JOB_ID"')
 
 

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+from echelon.command import quoted
 from echelon.job import Job
+from echelon.plain.entering import node_function
+from echelon.plain.failing import RANK, ending
 from echelon.plain.launchers import launch
+from echelon.plain.meeting import port_lines
+from echelon.plain.once_more import AGAIN, once_more
+from echelon.plain.opening import heading, names, variables
 from echelon.plain.together import OWN_STATE, START, waiting
-from echelon.plain.words import (
-    AGAIN,
-    RANK,
-    array,
-    cd,
-    ending,
-    heading,
-    names,
-    node_function,
-    once_more,
-    port_lines,
-    variables,
-)
 
 WATCH = (
-    "# On the host, with our end of the connection as its input. When that falls silent the ranks are ended: ssh by",
-    "# itself would leave them running. A word in it is the notice.",
+    "# On the host, reading from us: a word is the notice, silence the end of the ranks (ssh would let them run on).",
     "watch() {",
     "  JOB_STATE=$(mktemp -d) && export JOB_STATE && exec 3<&0 || exit",
     '  node "$1" </dev/null 3<&- & ranks=$!',
-    '  { while read -r -t 30 word; do [ -z "$word" ] || touch "$JOB_STATE/notice"; done',
-    '    kill -TERM "$ranks"; } <&3 >/dev/null 2>&1 &',
-    '  wait "$ranks" && code=0 || code=$?',
-    '  [ ! -s "$JOB_STATE/code" ] || code=$(cat "$JOB_STATE/code")',
+    (
+        '  { while read -r -t 30 word; do [ -z "$word" ] || touch "$JOB_STATE/notice"; done; '
+        'kill "$ranks"; } <&3 &>/dev/null &'
+    ),
+    '  wait "$ranks"; code=$?; [ ! -s "$JOB_STATE/code" ] || code=$(cat "$JOB_STATE/code")',
     '  kill $!; rm -rf "$JOB_STATE"; exit "$code"',
     "}",
 )
@@ -39,14 +32,14 @@ WATCH = (
 def lines(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     yield from heading(job, "Run it: bash FILE")
     yield from variables(job, "export {name} first")
-    yield f"hosts={array(job.hosts[: job.resources.nodes])}"
+    yield f"hosts={_array(job.hosts[: job.resources.nodes])}"
     yield "ssh=(ssh -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3)"
     yield "# Ranks meet at the first host, at the address that it was reached at."
     yield 'read -r _ _ MASTER_ADDR _ < <("${ssh[@]}" "${hosts[0]}" \'echo "$SSH_CONNECTION"\') || exit'
     yield from port_lines(job, "$$")
     yield from OWN_STATE
     yield from RANK
-    yield from node_function(job, cd(job), *launch(job, environ, prefix=("exec",)))
+    yield from node_function(job, *launch(job, environ, prefix=("exec",)), folder=job.cwd)
     yield from WATCH
     yield from _feed(job)
     yield from START
@@ -65,3 +58,7 @@ def _feed(job: Job) -> Iterator[str]:
     yield '    if [ -e "$JOB_STATE/notice" ]; then echo notice; else echo; fi && sleep 1 || exit'
     yield "  done 2>/dev/null"
     yield "}"
+
+
+def _array(words: Sequence[str]) -> str:
+    return f"({' '.join(map(quoted, words))})"

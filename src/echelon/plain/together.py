@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 
 from echelon.job import Job
 from echelon.plain.launchers import launch
-from echelon.plain.words import seconds_before_the_end
 
-STATE_FOLDER = ('rm -rf "$JOB_STATE" && mkdir -m 700 "$JOB_STATE" || exit', "trap 'rm -rf \"$JOB_STATE\"' EXIT")
+STATE_FOLDER = ('rm -rf "$JOB_STATE" && mkdir -m 700 "$JOB_STATE" && trap \'rm -rf "$JOB_STATE"\' EXIT || exit',)
 OWN_STATE = ("JOB_STATE=$(mktemp -d) && trap 'rm -rf \"$JOB_STATE\"' EXIT || exit",)
 START = (
-    "# A node that fails is of no use to the others: they are told to stop.",
-    'start() { "$@" || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }',
+    "# A node that fails, or does not get as far as its ranks, is of no use to the others: they are told to stop.",
+    'start() { ("$@") || { code=$? && note "$code"; [ "$code" -eq 75 ]; } || touch "$JOB_STATE/stop"; }',
 )
 
 
 def waiting(job: Job, *, until_the_limit: bool) -> Iterator[str]:
     """Until all nodes are through, with an eye on the clock."""
-    yield 'while [ "$(jobs -rp)" ]; do # in small steps: a trap waits for a command to end'
-    yield "  sleep 1"
+    yield 'while [ "$(jobs -rp)" ]; do sleep 1 # and no longer: a trap waits for a command to end'
     limit = job.resources.time_limit
     if limit is not None:
-        yield f'  [ $SECONDS -lt {seconds_before_the_end(job, limit)} ] || touch "$JOB_STATE/notice" # stop soon'
+        yield f'  [ $SECONDS -lt {_seconds_before_the_end(job, limit)} ] || touch "$JOB_STATE/notice" # stop soon'
     if limit is not None and until_the_limit:
         yield f'  [ $SECONDS -lt {int(limit.total_seconds())} ] || {{ note 124; touch "$JOB_STATE/stop"; }}'
     yield "done"
@@ -35,3 +35,7 @@ def launch_and_watch(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     yield 'until [ -e "$JOB_STATE/stop" ] || ! kill -0 $! 2>/dev/null; do sleep 1; done'
     yield '[ ! -e "$JOB_STATE/stop" ] || { sleep 5 && kill -TERM $!; } 2>/dev/null # it may be about to end by itself'
     yield "wait $!"
+
+
+def _seconds_before_the_end(job: Job, limit: timedelta) -> int:
+    return max(0, math.floor((limit - job.policies.notice).total_seconds()))

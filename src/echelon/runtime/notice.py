@@ -6,9 +6,15 @@ import os
 
 
 def notice_given() -> bool:
-    """A look at the agent's flag, about a microsecond. Ranks may see it at different steps: agree before you act."""
-    folder = os.environ.get("ECHELON_NODE_DIR")
-    return folder is not None and flag_is_up(f"{folder}/notice")
+    """A look for a file, about a microsecond. Ranks may see it at different steps: agree before you act."""
+    path = flag()
+    return path is not None and flag_is_up(path)
+
+
+def flag() -> str | None:
+    """The agent's, or that of a script by `render --plain`; None where nobody gives notice this way."""
+    folder = os.environ.get("ECHELON_NODE_DIR") or os.environ.get("JOB_STATE")
+    return f"{folder}/notice" if folder else None
 
 
 def flag_is_up(path: str) -> bool:

@@ -27,7 +27,9 @@ rank = dist.get_rank()
 total = torch.tensor(float(rank + 1))
 dist.all_reduce(total)
 local = os.environ.get("LOCAL_RANK") if args.local_rank is None else f"argument {args.local_rank}"
-said = f"rank {rank} sum {total.item()} local {local} {rest} {os.environ.get('NASTY')!r}\n"
+said = (
+    f"rank {rank} sum {total.item()} local {local} {rest} {os.environ.get('NASTY')!r} at {os.environ['MASTER_ADDR']}\n"
+)
 os.write(1, said.encode())  # as a whole: print writes the line break by itself where output is not buffered
 starts = int(args.count.read_text()) + 1 if args.count and args.count.exists() else 1
 dist.barrier()

@@ -1,4 +1,4 @@
-"""Is it time to stop? The agent's flag, or without an agent a bare SIGTERM or SIGUSR1; and is there time to save?"""
+"""Is it time to stop? A flag, and without an agent a bare SIGTERM or SIGUSR1, too; and is there time to save?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from echelon.errors import EchelonError
 from echelon.run_dir import RunDir
-from echelon.runtime.notice import flag_is_up
+from echelon.runtime.notice import flag, flag_is_up
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 BATCH_JOBS = ("SLURM_JOB_ID", "PBS_JOBID")
@@ -27,8 +27,7 @@ class Alarm:
         self._signal: int | None = None
         self._before: dict[int, Any] = {}
         self._mark: Path | None = None
-        folder = os.environ.get("ECHELON_NODE_DIR")
-        self._flag = None if folder is None else f"{folder}/notice"
+        self._flag = flag()
 
     def listen(self) -> None:
         """Signals that the script handles itself are left to it. With an agent the word is the agent's to give."""

@@ -15,7 +15,7 @@ from echelon.runtime.checkpoint.stopping import Alarm, lead_remark, seconds_left
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch):
-    for name in ("RANK", "WORLD_SIZE", "ECHELON_RUN_DIR", "ECHELON_NODE_DIR"):
+    for name in ("RANK", "WORLD_SIZE", "ECHELON_RUN_DIR", "ECHELON_NODE_DIR", "JOB_STATE"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -64,6 +64,20 @@ def test_with_an_agent_signals_are_left_alone_and_its_flag_counts(node_dir, alar
     assert alarm.rings()
     assert alarm.reason == "the notice"
     assert 25 < seconds_left() < 31
+
+
+def test_in_a_plain_script_its_flag_counts_and_so_do_signals(tmp_path, monkeypatch):
+    monkeypatch.setenv("JOB_STATE", str(tmp_path))
+    for signum in (None, signal.SIGTERM):
+        alarm = Alarm()
+        alarm.listen()
+        assert not alarm.rings()
+        (tmp_path / "notice").touch() if signum is None else os.kill(os.getpid(), signum)
+        assert alarm.rings()
+        assert alarm.reason == ("the notice" if signum is None else "SIGTERM")
+        assert seconds_left() is None
+        (tmp_path / "notice").unlink(missing_ok=True)
+        alarm.close()
 
 
 @pytest.mark.parametrize("text", ["inf\n", "", "soon\n"])

@@ -1,0 +1,30 @@
+"""Whose file is looked for: the agent's, that of a plain script, or nobody's."""
+
+import pytest
+
+import echelon
+
+AGENT, PLAIN = "ECHELON_NODE_DIR", "JOB_STATE"
+
+
+@pytest.mark.parametrize(
+    ("set_", "raised", "given"),
+    [
+        ((), (AGENT, PLAIN), False),
+        ((AGENT,), (), False),
+        ((AGENT,), (AGENT,), True),
+        ((PLAIN,), (), False),
+        ((PLAIN,), (PLAIN,), True),
+        ((AGENT, PLAIN), (PLAIN,), False),
+        ((AGENT, PLAIN), (AGENT,), True),
+    ],
+)
+def test_the_nearest_one_counts(tmp_path, monkeypatch, set_, raised, given):
+    for name in (AGENT, PLAIN):
+        (tmp_path / name).mkdir()
+        monkeypatch.delenv(name, raising=False)
+    for name in set_:
+        monkeypatch.setenv(name, str(tmp_path / name))
+    for name in raised:
+        (tmp_path / name / "notice").touch()
+    assert echelon.notice_given() is given
