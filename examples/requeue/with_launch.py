@@ -23,6 +23,8 @@ args = parser.parse_args()
 
 on_gpu = torch.cuda.is_available()
 device = torch.device("cuda", args.local_rank) if on_gpu else torch.device("cpu")
+if on_gpu:
+    torch.cuda.set_device(device)  # or every rank's first collective would be on GPU 0
 dist.init_process_group("nccl" if on_gpu else "gloo")
 rank = dist.get_rank()
 model = DistributedDataParallel(network().to(device))
