@@ -221,6 +221,14 @@ def test_a_bind_that_fails_on_the_node_is_told_in_the_words_of_apptainer(echelon
     assert "bwrap: " in said
 
 
+def test_a_fatal_word_of_apptainer_ends_the_run_at_once(echelon, apptainer):
+    """It says 255 of any trouble of its own, which is no signal."""
+    said = refused(echelon, "--image", "docker://nowhere/nothing")
+    assert "the environment (apptainer) could not be entered" in said
+    assert "what leads into it ended with exit code 255" in said
+    assert "FATAL:   could not open image docker://nowhere/nothing" in said
+
+
 def test_a_node_with_neither_name_of_apptainer(echelon, sif):
     assert "this node has neither apptainer nor singularity" in refused(echelon, "--image", sif)
     assert "this node has neither singularity nor apptainer" in refused(echelon, "--image", sif, "--env", "singularity")
