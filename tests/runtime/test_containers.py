@@ -136,16 +136,49 @@ def test_a_container_of_the_users_own_is_left_as_it_is(echelon, enroot, image, f
     assert "this node has no container yours" in refused(echelon, "--env", "enroot", "--container-name", "yours")
 
 
-def test_enroots_own_configuration_says_where_containers_are(echelon, enroot, image, facts):
-    conf = echelon.folder / "conf"
-    conf.mkdir()
-    (conf / "enroot.conf").write_text(f"# a site's\nENROOT_DATA_PATH {echelon.folder}/site-$USER\n")
-    facts("--image", image, env={"ENROOT_DATA_PATH": "", "ENROOT_SYSCONF_PATH": str(conf), "USER": "ada"})
-    assert [path.name for path in (echelon.folder / "site-ada").iterdir() if not path.name.startswith(".")] == enroot(
-        "create"
-    )
+def kept_in(folder):
+    """Names of containers, and of what we know of them."""
+    names = [path.name for path in folder.iterdir()]
+    return [name for name in names if name[0] != "."], [name for name in names if name[0] == "."]
+
+
+def configured(folder, **files):
+    """Variables of a node whose enroot was built to read these."""
+    for name, text in files.items():
+        file = folder / ("enroot.conf" if name == "main" else f"enroot.conf.d/{name}.conf")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return {"ENROOT_DATA_PATH": "", "STANDIN_SYSCONF": str(folder), "USER": "ada"}
+
+
+@pytest.mark.parametrize("name", ["main", "10-site"])
+def test_enroots_own_configuration_says_where_containers_are(echelon, enroot, image, facts, name):
+    """The first line counts, and those of files beside it do, too."""
+    site, conf = echelon.folder / "site-ada", echelon.folder / "conf"
+    text = f"# a site's\nENROOT_DATA_PATH {echelon.folder}/site-$USER\nENROOT_DATA_PATH=/nowhere\n"
+    env = configured(conf, **{name: text, "20-later": "ENROOT_DATA_PATH /nowhere\n"})
+    facts("--image", image, env={**env, "ENROOT_SYSCONF_PATH": str(conf)})
+    (made,) = enroot("create")
+    assert kept_in(site) == ([made], [f".{made}.echelon"])
+
+
+def test_enroots_default_is_known(echelon, enroot, image, facts):
     facts("--image", image, env={"ENROOT_DATA_PATH": "", "XDG_DATA_HOME": str(echelon.folder / "xdg")})
-    assert (echelon.folder / "xdg" / "enroot" / enroot("create")[0]).is_dir()
+    (made,) = enroot("create")
+    assert kept_in(echelon.folder / "xdg" / "enroot") == ([made], [f".{made}.echelon"])
+
+
+def test_a_container_is_found_again_wherever_enroot_was_built_to_keep_it(echelon, enroot, image, facts):
+    """Its configuration lies in a folder that nothing but enroot itself knows of."""
+    env = configured(echelon.folder / "conf", main=f"ENROOT_DATA_PATH {echelon.folder}/site\n")
+    env["XDG_DATA_HOME"] = str(echelon.folder / "xdg")
+    for _ in range(2):
+        assert facts("--image", image, "--container-name", "mine", env=env)["image"]
+    assert facts("--env", "enroot", "--container-name", "mine", env=env)["image"]
+    assert enroot("create") == ["mine"]
+    assert kept_in(echelon.folder / "site") == (["mine"], [])
+    said = refused(echelon, "--env", "enroot", "--container-name", "yours", env=env)
+    assert "this node has no container yours" in said
 
 
 @pytest.mark.parametrize("rc", [None, 'echo "a banner"; exec "$@"'], ids=["without", "with"])
