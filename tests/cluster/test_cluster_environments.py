@@ -231,6 +231,18 @@ def test_enroot_over_ssh(over_ssh, ssh_cluster, shared):
     assert trained_over_ssh(tool, "--image", image, *setup) == on_both("True image hush here", ("h1", "h2"))
 
 
+def test_a_fatal_word_of_apptainer_over_ssh(over_ssh):
+    tool = over_ssh(shared=False)
+    tool.script("train.py", ADD_UP)
+    setup = ("--setup", f"export PATH={standins('/usr/bin:/bin')['PATH']}")
+    flags = ("--image", "docker://nowhere/nothing", "--restarts", "2", *setup)
+    result = tool("run", "--snapshot", *flags, "train.py")
+    assert result.returncode == 3
+    assert "the environment (apptainer) could not be entered (on h" in result.stderr
+    assert "what leads into it ended with exit code 255" in result.stderr
+    assert "FATAL:   could not open image docker://nowhere/nothing" in result.stderr
+
+
 def test_a_virtual_environment_over_ssh(over_ssh):
     assert trained_over_ssh(over_ssh(shared=False), "--venv", sys.prefix) == on_both(
         "False None hush here", ("h1", "h2")

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from echelon.exit_codes import NOT_ENTERED
 from echelon.node.hosts import bootstrap
 from echelon.node.hosts.bootstrap import LENGTH, MARK, has_torch, is_shared
 from echelon.node.hosts.ssh_words import FIRST_WORD
@@ -144,3 +145,19 @@ def test_the_end_of_the_agent_is_the_end_of_the_connection_though_it_is_still_op
         assert process.stdout.read().endswith(b"xheard 1 of 1")
         assert process.wait(30) == 78
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("node_sh", "code", "blamed"),
+    [
+        (': >"$1"; exit 255', NOT_ENTERED, True),  # apptainer's word for any trouble of its own
+        (': >"$1"; exit 1', NOT_ENTERED, True),
+        ("exit 255", 255, False),  # the agent had begun, and the words were gone
+        (': >"$1"; kill -9 $$', 137, False),
+        (': >"$1"; exit 78', NOT_ENTERED, False),  # it has said why by itself
+        (': >"$1"', 0, False),
+    ],
+)
+def test_a_runtime_that_fails_is_no_agent_that_died(start, node_sh, code, blamed):
+    done = start(ASKED, ENTER, b"", node_sh.encode())
+    assert (done.returncode, b"error: what leads into it ended with exit code" in done.stderr) == (code, blamed)

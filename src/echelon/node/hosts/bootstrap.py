@@ -26,6 +26,7 @@ NODE_SIDE, NODE_SCRIPT = "echelon.pyz", "node.sh"
 DOOR = "door"
 """A socket in the agent's folder, where it comes for the connection if it is in an environment."""
 LENGTH = struct.Struct(">I")
+NOT_ENTERED = 78  # node.sh's own word for it
 LAST_WORDS_SECONDS = 10
 
 
@@ -70,9 +71,20 @@ def enter(script: str, argv: list, folder: str, ends: list) -> None:  # type: ig
     status = os.waitpid(pid, 0)[1]
     with contextlib.suppress(OSError):  # one that came and went has cleared its folder
         at_door(folder, socket.socket(socket.AF_UNIX).connect)  # in place of an agent that never came
+    code = verdict(os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status), words)
     shutil.rmtree(folder, ignore_errors=True)
     relaying.join(LAST_WORDS_SECONDS)
-    os._exit(os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))
+    os._exit(code)
+
+
+def verdict(code: int, words: str) -> int:
+    """Words that are still there tell a runtime that failed from an agent that died; ssh has but the code to tell."""
+    if code in (0, NOT_ENTERED) or 128 < code <= 192 or not os.path.exists(words):  # noqa: PTH110
+        return code
+    hint = "job.out in the run's folder has what it said"
+    sys.stderr.write("error: what leads into it ended with exit code %d\n  try   %s\n" % (code, hint))  # noqa: UP031
+    sys.stderr.flush()
+    return NOT_ENTERED
 
 
 def at_door(folder: str, act) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
