@@ -241,6 +241,12 @@ def test_apptainer_binds_and_starts_where_it_was_told(facts, apptainer, sif, ech
     assert (told["root"], told["FROM_HERE"], told["STANDIN_FLAGS"]) == ("read-only", "here", "")
 
 
+def test_a_folder_is_an_image_of_apptainers_by_its_mere_name(facts, apptainer, echelon):
+    image_tree(echelon.folder / "sandbox")
+    assert facts("--env", "apptainer", "--image", "sandbox")["image"]
+    assert f"no image at {echelon.folder}/sandbag" in refused(echelon, "--env", "apptainer", "--image", "sandbag")
+
+
 def test_apptainer_is_told_what_may_be_written(facts, apptainer, sif):
     told = facts("--image", sif, "--container-writable", "--container-root")
     assert told["STANDIN_FLAGS"] == "--writable-tmpfs --fakeroot"

@@ -37,7 +37,7 @@ def _needed(job: Job) -> Iterator[tuple[str, str, str, str]]:
     if enclosure.venv:
         hint = typed(("python3", "-m", "venv", enclosure.venv))
         yield "venv", f"{enclosure.venv}/bin/python", "virtual environment", hint
-    if enclosure.image and not is_address(enclosure.image):
+    if enclosure.image and not is_address(enclosure.image, job.environment):
         hint = "enroot import or apptainer build makes one; docker://NAME is fetched by itself"
         yield "image", enclosure.image, "image", hint if job.environment != "enroot" else "enroot import docker://NAME"
     for mount in mounts_of(job):
