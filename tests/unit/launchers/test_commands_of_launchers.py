@@ -97,11 +97,15 @@ def test_a_single_process_of_accelerate_is_no_multi_gpu():
     assert "--multi_gpu" not in words("accelerate", where=alone)
 
 
-def test_an_option_may_choose_the_kind_as_well():
-    job = replace(JOB, launching=Launching(options={"use_fsdp": "", "mixed_precision": "bf16"}))
+@pytest.mark.parametrize("dash", ["_", "-"])
+def test_an_option_may_choose_the_kind_as_well_however_it_is_spelled(dash):
+    job = replace(JOB, launching=Launching(options={f"use{dash}fsdp": "", f"mixed{dash}precision": "bf16"}))
     given = words("accelerate", job=job)
+    assert "--use_fsdp" in given
     assert "--multi_gpu" not in given
-    assert [word for word in given if "mixed_precision" in word] == ["--mixed_precision=bf16"]
+    assert [word for word in given if word.startswith("--mixed")] == ["--mixed_precision=bf16"]
+    deepspeed = replace(JOB, launching=Launching(options={f"use{dash}deepspeed": ""}))
+    assert "--deepspeed_multinode_launcher=standard" in words("accelerate", job=deepspeed)
 
 
 @pytest.mark.parametrize("text", ["", "debug: false\n", "# distributed_type: FSDP\n", "a_distributed_type: FSDP\n"])
