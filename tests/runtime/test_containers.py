@@ -72,6 +72,17 @@ def test_enroot_gets_every_variable_but_those_of_the_host(facts, enroot, image, 
     assert (told["LINES"], told["QUOTED"]) == (env["LINES"], env["QUOTED"]), "what enroot alone would have changed"
 
 
+@pytest.mark.parametrize(("ending", "prefix"), [("sqsh", None), ("sif", "/opt/conda")])
+def test_which_variables_of_the_host_come_in_is_the_runtimes_way(facts, enroot, tree, tmp_path, ending, prefix):
+    """enroot gets none of them; apptainer brings everything."""
+    told = facts("--image", squashed(tree, tmp_path / f"torch.{ending}"), env={"CONDA_PREFIX": "/opt/conda"})
+    assert (told["image"], told["CONDA_PREFIX"]) == (True, prefix)
+
+
+def test_a_site_may_have_enroots_roots_writable(facts, enroot, image):
+    assert facts("--image", image, env={"ENROOT_ROOTFS_WRITABLE": "y"})["root"] == "writable"
+
+
 def test_no_value_of_a_variable_is_ever_in_an_argument(echelon, enroot, image):
     text = echelon("render", "--image", image, "--set", "API_KEY=hush", echelon.script("x.py", "")).stdout
     assert "-e" in text
