@@ -88,6 +88,20 @@ def test_training_in_pyxis(echelon, image):
     assert told(result) == on_both("True setup hush here")
 
 
+def test_a_container_of_pyxis_is_used_again_by_its_name(echelon, image):
+    use_standins(echelon)
+    script = echelon.script("train.py", ADD_UP)
+    flags = ("-N", "2", "-g", "2", "--env", "pyxis", "--container-name", "mine")
+    result = echelon("run", *flags, "--image", image, script)
+    assert told(result) == on_both("True image the image's own here")
+    image.unlink()
+    result = echelon("run", *flags, script)
+    assert told(result) == on_both("True image the image's own here")
+    result = echelon("run", *flags[:-1], "yours", "--restarts", "2", script)
+    assert result.returncode == 3
+    assert 'pyxis: a container with name "yours" does not exist' in result.stderr
+
+
 @pytest.mark.parametrize(
     ("launcher", "environment"), [("torchrun", "enroot"), ("srun", "pyxis"), ("srun", "enroot"), ("mpirun", "enroot")]
 )
