@@ -166,8 +166,9 @@ def configured(folder, **files):
 def test_enroots_own_configuration_says_where_containers_are(echelon, enroot, image, facts, name):
     """The first line counts, and those of files beside it do, too."""
     site, conf = echelon.folder / "site-ada", echelon.folder / "conf"
-    text = f"# a site's\nENROOT_DATA_PATH {echelon.folder}/site-$USER\nENROOT_DATA_PATH=/nowhere\n"
-    env = configured(conf, **{name: text, "20-later": "ENROOT_DATA_PATH /nowhere\n"})
+    later = f"ENROOT_DATA_PATH={echelon.folder}/later\n"
+    text = f"# a site's\nENROOT_DATA_PATH {echelon.folder}/site-$USER\n{later}"
+    env = configured(conf, **{name: text, "20-later": later})
     facts("--image", image, env={**env, "ENROOT_SYSCONF_PATH": str(conf)})
     (made,) = enroot("create")
     assert kept_in(site) == ([made], [f".{made}.echelon"])
