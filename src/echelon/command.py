@@ -1,11 +1,11 @@
-"""A command line with its variables and prelude; the only place in the package that quotes for a shell."""
+"""A command line with its variables; the only place in the package that quotes for a shell."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 KEYWORDS = frozenset(
     {"case", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then", "time"}
@@ -22,20 +22,11 @@ _SPREAD = re.compile("\0@(\\w*)\0")
 class Command:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    prelude: tuple[str, ...] = ()
-    """Lines that go before it, verbatim, such as `module load cuda`."""
-
-    def inside(self, wrapper: Sequence[str]) -> Command:
-        """The same command run by another one: `enroot start image CMD`."""
-        return replace(self, argv=(*wrapper, *self.argv))
-
-    def after(self, *lines: str) -> Command:
-        return replace(self, prelude=(*lines, *self.prelude))
 
     def shell_lines(self, *, replace_shell: bool = False) -> tuple[str, ...]:
         """What a POSIX shell must read; with replace_shell the last line is an exec."""
         line = " ".join((_program(self.argv[0]), *map(_quoted, self.argv[1:])))
-        return (*self.prelude, *exports(self.env), f"exec {line}" if replace_shell else line)
+        return (*exports(self.env), f"exec {line}" if replace_shell else line)
 
 
 def variable(name: str) -> str:

@@ -88,6 +88,20 @@ def test_training_in_pyxis(echelon, image):
     assert told(result) == on_both("True setup hush here")
 
 
+def test_a_container_of_pyxis_is_used_again_by_its_name(echelon, image):
+    use_standins(echelon)
+    script = echelon.script("train.py", ADD_UP)
+    flags = ("-N", "2", "-g", "2", "--env", "pyxis", "--container-name", "mine")
+    result = echelon("run", *flags, "--image", image, script)
+    assert told(result) == on_both("True image the image's own here")
+    image.unlink()
+    result = echelon("run", *flags, script)
+    assert told(result) == on_both("True image the image's own here")
+    result = echelon("run", *flags[:-1], "yours", "--restarts", "2", script)
+    assert result.returncode == 3
+    assert 'pyxis: a container with name "yours" does not exist' in result.stderr
+
+
 @pytest.mark.parametrize(
     ("launcher", "environment"), [("torchrun", "enroot"), ("srun", "pyxis"), ("srun", "enroot"), ("mpirun", "enroot")]
 )
@@ -229,6 +243,18 @@ def test_enroot_over_ssh(over_ssh, ssh_cluster, shared):
         word for name, value in standins("/usr/bin:/bin").items() for word in ("--setup", f"export {name}={value}")
     ]
     assert trained_over_ssh(tool, "--image", image, *setup) == on_both("True image hush here", ("h1", "h2"))
+
+
+def test_a_fatal_word_of_apptainer_over_ssh(over_ssh):
+    tool = over_ssh(shared=False)
+    tool.script("train.py", ADD_UP)
+    setup = ("--setup", f"export PATH={standins('/usr/bin:/bin')['PATH']}")
+    flags = ("--image", "docker://nowhere/nothing", "--restarts", "2", *setup)
+    result = tool("run", "--snapshot", *flags, "train.py")
+    assert result.returncode == 3
+    assert "the environment (apptainer) could not be entered (on h" in result.stderr
+    assert "what leads into it ended with exit code 255" in result.stderr
+    assert "FATAL:   could not open image docker://nowhere/nothing" in result.stderr
 
 
 def test_a_virtual_environment_over_ssh(over_ssh):

@@ -18,6 +18,8 @@ from tool import Tool
 SCRIPTS = Path(__file__).parent / "scripts"
 STEPS = RUNTIME_SCRIPTS / "steps.py"  # the checkout is at the same place on every host; the user's files are not
 HIDDEN = "nobody may see this"
+ALL = ("supervisor", "ssh", "bootstrap")
+SETUP = ("--setup", "true")  # the least of an environment
 LONG = ("--steps", "3000", "--seconds", "0.1")
 NASTY = 'it\'s $HOME `id` "x" \\ ; rm -rf / #\nsecond line\t!'
 
@@ -194,22 +196,30 @@ def test_stacks_of_a_hang_come_back(echelon):
         assert "steps.py" in (run.path / "attempt-0" / f"rank-{rank}.stacks").read_text()
 
 
-@pytest.mark.parametrize("who", ["supervisor", "ssh"])
-def test_nothing_runs_on_after_its_connection(cluster, echelon, who):
-    run = echelon.submit(*two_by_two(), STEPS, *LONG)
-    wait_for_steps(run, 3)
+def killed(cluster, who):
+    """The supervisor, what it talks to both hosts with, or what holds that for an agent in an environment."""
     if who == "supervisor":
-        pids = [supervisor_of(cluster)]
-    else:
-        pids = [p.pid for host in ("h1", "h2") for p in clients(cluster, host)]
+        return [supervisor_of(cluster)]
+    if who == "ssh":
+        return [p.pid for host in ("h1", "h2") for p in clients(cluster, host)]
+    return [p.pid for host in ("h1", "h2") for p in cluster.leftovers()[host] if "exec(eval(" in p.command]
+
+
+@pytest.mark.parametrize(
+    ("who", "inside"), [(who, ()) for who in ("supervisor", "ssh")] + [(who, SETUP) for who in ALL]
+)
+def test_nothing_runs_on_after_its_connection(cluster, echelon, who, inside):
+    run = echelon.submit(*two_by_two(*inside), STEPS, *LONG)
+    wait_for_steps(run, 3)
+    pids = killed(cluster, who)
     assert pids
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     gone_within(cluster, 5, "h1", "h2")
-    if who == "ssh":
-        assert "was lost" in run.wait()["fault"]
-    else:
+    if who == "supervisor":
         (run.path / "token").unlink()  # it had no time to
+    else:
+        assert "was lost" in run.wait()["fault"]
 
 
 def test_a_torn_connection_is_made_anew(cluster, echelon):
@@ -230,10 +240,10 @@ def test_nothing_runs_on_of_a_start_that_was_cut_short(cluster, echelon):
     (run.path / "token").unlink()
 
 
-@pytest.mark.parametrize("starter_too", [False, True])
-def test_a_killed_agent_leaves_nothing_and_is_replaced(cluster, echelon, starter_too):
+@pytest.mark.parametrize(("starter_too", "inside"), [(False, ()), (True, ()), (False, SETUP)])
+def test_a_killed_agent_leaves_nothing_and_is_replaced(cluster, echelon, starter_too, inside):
     """With its starter goes the last one who could tidy up; the next agent does."""
-    run = echelon.submit(*two_by_two("--restarts", "1"), STEPS, *ONCE_MORE)
+    run = echelon.submit(*two_by_two("--restarts", "1", *inside), STEPS, *ONCE_MORE)
     wait_for_steps(run, 3)
     (agent,) = agents_on(cluster, "h2")
     starters = [p for p in cluster.leftovers()["h2"] if " warm " in p.command]

@@ -35,11 +35,15 @@ command -v enroot >/dev/null || refuse 'this node has no enroot' '--modules NAME
 name=mine
 data=${ENROOT_DATA_PATH-}
 conf=${ENROOT_SYSCONF_PATH:-/etc/enroot}/enroot.conf
-if [ -z "$data" ] && [ -r "$conf" ]; then # which enroot, too, gives to a shell
-  eval "data=$(sed -n 's/^ENROOT_DATA_PATH[ \t=]*//p' "$conf" | tail -n 1)"
-fi
+for file in "$conf" "$conf".d/*.conf; do # the first that says it; enroot, too, gives the value to a shell
+  [ -z "$data" ] && [ -r "$file" ] || continue
+  data=$(eval "echo $(sed -n 's/^[ \t]*ENROOT_DATA_PATH[ \t=]\+//p' "$file" | head -n 1)")
+done
 data=${data:-${XDG_DATA_HOME:-$HOME/.local/share}/enroot}
-[ -d "$data/$name" ] || refuse 'this node has no container '"$name" '--image FILE.sqsh to make it from; enroot list'
+is_there() { # only enroot itself knows where it keeps containers
+  enroot list 2>"$words" | grep -qxF -e "$name"
+}
+is_there || refuse 'this node has no container '"$name" '--image FILE.sqsh to make it from; enroot list'
 
 # What it sees of this node: these folders, and every variable but those that describe the node
 run=${0%/*}

@@ -42,10 +42,14 @@ print=$(stat -Lc '%n %s %Y' "$image" | sha256sum | cut -c 1-12)
 name=echelon-torch-"$print"
 data=${ENROOT_DATA_PATH-}
 conf=${ENROOT_SYSCONF_PATH:-/etc/enroot}/enroot.conf
-if [ -z "$data" ] && [ -r "$conf" ]; then # which enroot, too, gives to a shell
-  eval "data=$(sed -n 's/^ENROOT_DATA_PATH[ \t=]*//p' "$conf" | tail -n 1)"
-fi
+for file in "$conf" "$conf".d/*.conf; do # the first that says it; enroot, too, gives the value to a shell
+  [ -z "$data" ] && [ -r "$file" ] || continue
+  data=$(eval "echo $(sed -n 's/^[ \t]*ENROOT_DATA_PATH[ \t=]\+//p' "$file" | head -n 1)")
+done
 data=${data:-${XDG_DATA_HOME:-$HOME/.local/share}/enroot}
+is_there() { # only enroot itself knows where it keeps containers
+  enroot list 2>"$words" | grep -qxF -e "$name"
+}
 state=$data/.$name.echelon # what the container was made from; locked while it is being made
 heard mkdir -p "$data" || refuse 'enroot cannot keep containers in '"$data" ENROOT_DATA_PATH=DIR
 exec 9>>"$state" || refuse 'enroot cannot keep containers in '"$data" ENROOT_DATA_PATH=DIR
@@ -59,7 +63,7 @@ made_from=$(cat "$state")
 if [ "$made_from" = unfinished ]; then # whoever began it was ended on the way
   enroot remove -f "$name" >&2
 fi
-if ! [ -d "$data/$name" ]; then
+if ! is_there; then
   echo unfinished >"$state"
   heard enroot create -n "$name" "$image" || refuse 'enroot cannot make a container of '"$image" 'enroot create IMAGE, on a node'
   echo "$print" >"$state"

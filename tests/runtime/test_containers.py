@@ -72,6 +72,17 @@ def test_enroot_gets_every_variable_but_those_of_the_host(facts, enroot, image, 
     assert (told["LINES"], told["QUOTED"]) == (env["LINES"], env["QUOTED"]), "what enroot alone would have changed"
 
 
+@pytest.mark.parametrize(("ending", "prefix"), [("sqsh", None), ("sif", "/opt/conda")])
+def test_which_variables_of_the_host_come_in_is_the_runtimes_way(facts, enroot, tree, tmp_path, ending, prefix):
+    """enroot gets none of them; apptainer brings everything."""
+    told = facts("--image", squashed(tree, tmp_path / f"torch.{ending}"), env={"CONDA_PREFIX": "/opt/conda"})
+    assert (told["image"], told["CONDA_PREFIX"]) == (True, prefix)
+
+
+def test_a_site_may_have_enroots_roots_writable(facts, enroot, image):
+    assert facts("--image", image, env={"ENROOT_ROOTFS_WRITABLE": "y"})["root"] == "writable"
+
+
 def test_no_value_of_a_variable_is_ever_in_an_argument(echelon, enroot, image):
     text = echelon("render", "--image", image, "--set", "API_KEY=hush", echelon.script("x.py", "")).stdout
     assert "-e" in text
@@ -136,16 +147,50 @@ def test_a_container_of_the_users_own_is_left_as_it_is(echelon, enroot, image, f
     assert "this node has no container yours" in refused(echelon, "--env", "enroot", "--container-name", "yours")
 
 
-def test_enroots_own_configuration_says_where_containers_are(echelon, enroot, image, facts):
-    conf = echelon.folder / "conf"
-    conf.mkdir()
-    (conf / "enroot.conf").write_text(f"# a site's\nENROOT_DATA_PATH {echelon.folder}/site-$USER\n")
-    facts("--image", image, env={"ENROOT_DATA_PATH": "", "ENROOT_SYSCONF_PATH": str(conf), "USER": "ada"})
-    assert [path.name for path in (echelon.folder / "site-ada").iterdir() if not path.name.startswith(".")] == enroot(
-        "create"
-    )
+def kept_in(folder):
+    """Names of containers, and of what we know of them."""
+    names = [path.name for path in folder.iterdir()]
+    return [name for name in names if name[0] != "."], [name for name in names if name[0] == "."]
+
+
+def configured(folder, **files):
+    """Variables of a node whose enroot was built to read these."""
+    for name, text in files.items():
+        file = folder / ("enroot.conf" if name == "main" else f"enroot.conf.d/{name}.conf")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return {"ENROOT_DATA_PATH": "", "STANDIN_SYSCONF": str(folder), "USER": "ada"}
+
+
+@pytest.mark.parametrize("name", ["main", "10-site"])
+def test_enroots_own_configuration_says_where_containers_are(echelon, enroot, image, facts, name):
+    """The first line counts, and those of files beside it do, too."""
+    site, conf = echelon.folder / "site-ada", echelon.folder / "conf"
+    later = f"ENROOT_DATA_PATH={echelon.folder}/later\n"
+    text = f"# a site's\nENROOT_DATA_PATH {echelon.folder}/site-$USER\n{later}"
+    env = configured(conf, **{name: text, "20-later": later})
+    facts("--image", image, env={**env, "ENROOT_SYSCONF_PATH": str(conf)})
+    (made,) = enroot("create")
+    assert kept_in(site) == ([made], [f".{made}.echelon"])
+
+
+def test_enroots_default_is_known(echelon, enroot, image, facts):
     facts("--image", image, env={"ENROOT_DATA_PATH": "", "XDG_DATA_HOME": str(echelon.folder / "xdg")})
-    assert (echelon.folder / "xdg" / "enroot" / enroot("create")[0]).is_dir()
+    (made,) = enroot("create")
+    assert kept_in(echelon.folder / "xdg" / "enroot") == ([made], [f".{made}.echelon"])
+
+
+def test_a_container_is_found_again_wherever_enroot_was_built_to_keep_it(echelon, enroot, image, facts):
+    """Its configuration lies in a folder that nothing but enroot itself knows of."""
+    env = configured(echelon.folder / "conf", main=f"ENROOT_DATA_PATH {echelon.folder}/site\n")
+    env["XDG_DATA_HOME"] = str(echelon.folder / "xdg")
+    for _ in range(2):
+        assert facts("--image", image, "--container-name", "mine", env=env)["image"]
+    assert facts("--env", "enroot", "--container-name", "mine", env=env)["image"]
+    assert enroot("create") == ["mine"]
+    assert kept_in(echelon.folder / "site") == (["mine"], [])
+    said = refused(echelon, "--env", "enroot", "--container-name", "yours", env=env)
+    assert "this node has no container yours" in said
 
 
 @pytest.mark.parametrize("rc", [None, 'echo "a banner"; exec "$@"'], ids=["without", "with"])
@@ -208,6 +253,12 @@ def test_apptainer_binds_and_starts_where_it_was_told(facts, apptainer, sif, ech
     assert (told["root"], told["FROM_HERE"], told["STANDIN_FLAGS"]) == ("read-only", "here", "")
 
 
+def test_a_folder_is_an_image_of_apptainers_by_its_mere_name(facts, apptainer, echelon):
+    image_tree(echelon.folder / "sandbox")
+    assert facts("--env", "apptainer", "--image", "sandbox")["image"]
+    assert f"no image at {echelon.folder}/sandbag" in refused(echelon, "--env", "apptainer", "--image", "sandbag")
+
+
 def test_apptainer_is_told_what_may_be_written(facts, apptainer, sif):
     told = facts("--image", sif, "--container-writable", "--container-root")
     assert told["STANDIN_FLAGS"] == "--writable-tmpfs --fakeroot"
@@ -219,6 +270,14 @@ def test_a_bind_that_fails_on_the_node_is_told_in_the_words_of_apptainer(echelon
     said = refused(echelon, "--image", sif, "--mount", "/usr:/etc/image")
     assert "what leads into it ended with exit code" in said
     assert "bwrap: " in said
+
+
+def test_a_fatal_word_of_apptainer_ends_the_run_at_once(echelon, apptainer):
+    """It says 255 of any trouble of its own, which is no signal."""
+    said = refused(echelon, "--image", "docker://nowhere/nothing")
+    assert "the environment (apptainer) could not be entered" in said
+    assert "what leads into it ended with exit code 255" in said
+    assert "FATAL:   could not open image docker://nowhere/nothing" in said
 
 
 def test_a_node_with_neither_name_of_apptainer(echelon, sif):

@@ -113,9 +113,9 @@ def test_a_program_may_have_any_name(tmp_path, name, replace_shell):
     assert done.stdout == "ran\n"
 
 
-def test_prelude_lines_come_first_and_verbatim_then_variables_then_the_command():
-    command = Command(argv=("python", "a b"), env={"B": "2 3", "A": "1"}, prelude=("module load cuda",))
-    assert command.shell_lines() == ("module load cuda", "export A=1", "export B='2 3'", "python 'a b'")
+def test_variables_come_first_then_the_command():
+    command = Command(argv=("python", "a b"), env={"B": "2 3", "A": "1"})
+    assert command.shell_lines() == ("export A=1", "export B='2 3'", "python 'a b'")
 
 
 def test_the_last_line_can_replace_the_shell():
@@ -126,20 +126,6 @@ def test_variables_reach_children_of_the_command():
     command = Command(argv=("sh", "-c", "printf %s $NASTY"), env={"NASTY": "seen"})
     done = subprocess.run(["/bin/sh", "-c", "\n".join(command.shell_lines())], capture_output=True, check=True)
     assert done.stdout == b"seen"
-
-
-def test_a_wrapper_goes_in_front():
-    assert Command(argv=("python",)).inside(("enroot", "start", "image")).argv == ("enroot", "start", "image", "python")
-
-
-def test_the_outermost_prelude_comes_first():
-    assert Command(argv=("x",)).after("inner").after("outer", "outer too").prelude == ("outer", "outer too", "inner")
-
-
-def test_a_command_is_never_changed_in_place():
-    command = Command(argv=("x",), env={"A": "1"})
-    command.inside(("w",)).after("line")
-    assert command == Command(argv=("x",), env={"A": "1"})
 
 
 def test_what_is_shown_can_be_typed():

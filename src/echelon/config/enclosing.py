@@ -66,7 +66,7 @@ def _conda(text: str, cwd: str) -> str:
 
 def _image(name: str, wishes: Wishes, cwd: str) -> str | None:
     image: str | None = wishes.get("image")
-    if image is None or not is_address(image):
+    if image is None or not is_address(image, name):
         return None if image is None else _path(image, cwd)
     if name == "enroot":
         raise ConfigError(

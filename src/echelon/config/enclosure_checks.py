@@ -13,6 +13,7 @@ from echelon.errors import ConfigError, EnvironmentProblem
 from echelon.job import Job
 
 SQUASHFS = b"hsqs"
+NODES_OWN = frozenset({"tmp", "var", "scratch", "dev", "run"})
 NOT_IN_MOUNTS = ":, \t\n"
 
 
@@ -37,7 +38,7 @@ def _needed(job: Job) -> Iterator[tuple[str, str, str, str]]:
     if enclosure.venv:
         hint = typed(("python3", "-m", "venv", enclosure.venv))
         yield "venv", f"{enclosure.venv}/bin/python", "virtual environment", hint
-    if enclosure.image and not is_address(enclosure.image):
+    if enclosure.image and not is_address(enclosure.image, job.environment):
         hint = "enroot import or apptainer build makes one; docker://NAME is fetched by itself"
         yield "image", enclosure.image, "image", hint if job.environment != "enroot" else "enroot import docker://NAME"
     for mount in mounts_of(job):
@@ -45,8 +46,13 @@ def _needed(job: Job) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _is_shared(path: str) -> bool:
-    """A path whose first folder is not even here, such as /raid, lies on a disk of the nodes' own."""
-    return Path(*Path(path).parts[:2]).exists()
+    """And not on a disk of the nodes' own, as a rule; such as /raid, whose first folder is not even here."""
+    first = Path(*Path(path).parts[:2])
+    return first.exists() and not is_nodes_own(first.name)
+
+
+def is_nodes_own(first_folder: str) -> bool:
+    return first_folder in NODES_OWN or first_folder.startswith("local")
 
 
 def _check_squashfs(job: Job, origins: Mapping[str, str]) -> None:

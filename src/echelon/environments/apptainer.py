@@ -23,7 +23,7 @@ def entry(job: Job) -> Entry:
         *("", "# The container"),
         f"tool=$(type -P {names[0]} || type -P {names[1]}) || {nothing}",
         *source_lines(mounts_of(job), refuse(f"this node has no {variable('source')} to mount", "another --mount")),
-        *(() if is_address(image) else _image(image)),
+        *(() if is_address(image, job.environment) else _image(image)),
         *mount_lines(job, "--bind", ":ro"),
         "unset PYTHONHOME # everything else that is exported comes along",
         "gpus=()",

@@ -46,20 +46,29 @@ def _place(job: Job) -> str:
 
 
 def _data_path() -> Iterator[str]:
-    """Where enroot says: a variable, its configuration, or the default; it has no command that tells."""
+    """Where it most likely keeps them, in its own order, for it has no command that tells; good enough for a lock,
+    and for a look at what an image says of GPUs."""
     yield "data=${ENROOT_DATA_PATH-}"
     yield "conf=${ENROOT_SYSCONF_PATH:-/etc/enroot}/enroot.conf"
-    yield 'if [ -z "$data" ] && [ -r "$conf" ]; then # which enroot, too, gives to a shell'
-    yield r"""  eval "data=$(sed -n 's/^ENROOT_DATA_PATH[ \t=]*//p' "$conf" | tail -n 1)" """.rstrip()
-    yield "fi"
+    yield 'for file in "$conf" "$conf".d/*.conf; do # the first that says it; enroot, too, gives the value to a shell'
+    yield '  [ -z "$data" ] && [ -r "$file" ] || continue'
+    yield r"""  data=$(eval "echo $(sed -n 's/^[ \t]*ENROOT_DATA_PATH[ \t=]\+//p' "$file" | head -n 1)")"""
+    yield "done"
     yield "data=${data:-${XDG_DATA_HOME:-$HOME/.local/share}/enroot}"
+
+
+def _is_there() -> Iterator[str]:
+    yield "is_there() { # only enroot itself knows where it keeps containers"
+    yield '  enroot list 2>"$words" | grep -qxF -e "$name"'
+    yield "}"
 
 
 def _existing(job: Job) -> Iterator[str]:
     yield f"name={words(job.enclosure.container_name or '')}"
-    yield from _data_path()
+    yield from _data_path() if job.resources.gpus_per_node else ()
+    yield from _is_there()
     missing = refuse(f"this node has no container {NAME}", "--image FILE.sqsh to make it from; enroot list")
-    yield f'[ -d "$data/$name" ] || {missing}'
+    yield f"is_there || {missing}"
 
 
 def _made(job: Job) -> Iterator[str]:
@@ -69,6 +78,7 @@ def _made(job: Job) -> Iterator[str]:
     yield """print=$(stat -Lc '%n %s %Y' "$image" | sha256sum | cut -c 1-12)"""
     yield f"name={_name(job)}"
     yield from _data_path()
+    yield from _is_there()
     late = f"nobody has finished the container {NAME} within {PATIENCE_SECONDS} s"
     yield "state=$data/.$name.echelon # what the container was made from; locked while it is being made"
     cannot = refuse(f"enroot cannot keep containers in {variable('data')}", "ENROOT_DATA_PATH=DIR")
@@ -85,7 +95,7 @@ def _made(job: Job) -> Iterator[str]:
     yield 'if [ "$made_from" = unfinished ]; then # whoever began it was ended on the way'
     yield '  enroot remove -f "$name" >&2'
     yield "fi"
-    yield 'if ! [ -d "$data/$name" ]; then'
+    yield "if ! is_there; then"
     yield '  echo unfinished >"$state"'
     failed = refuse(f"enroot cannot make a container of {variable('image')}", "enroot create IMAGE, on a node")
     yield f"  heard {Command(argv=('enroot', 'create', '-n', NAME, variable('image'))).shell_lines()[0]} || {failed}"

@@ -39,15 +39,20 @@ def command(job: Job, where: Where, worker: Sequence[str], environ: Mapping[str,
         *("--rdzv_backend=static", "--same_network", "--max_restarts=0", f"--log_dir={where.folder}"),
         *_kind(job, where),
         *_spoken_for(job, where),
-        *flags(job.launching.options),
+        *flags(_asked(job)),
     )
     argv = (job.python, "-m", "accelerate.commands.launch", *options, "--no_python", *worker)
     return Command(argv=argv, env={} if job.resources.gpus_per_node else ON_CPU)
 
 
+def _asked(job: Job) -> dict[str, str]:
+    """Options as accelerate's own pages spell them; it takes dashes as well."""
+    return {name.replace("-", "_"): value for name, value in job.launching.options.items()}
+
+
 def _kind(job: Job, where: Where) -> tuple[str, ...]:
     given = KINDS.get(kind_of(where.config), "")
-    asked = [name for name in KINDS.values() if given == name or name in job.launching.options]
+    asked = [name for name in KINDS.values() if given == name or name in _asked(job)]
     if "use_deepspeed" in asked:
         return ("--deepspeed_multinode_launcher=standard",)  # the others start ranks on all nodes by ssh
     return ("--multi_gpu",) if not asked and where.world_size > 1 else ()
@@ -58,7 +63,7 @@ def _spoken_for(job: Job, where: Where) -> tuple[str, ...]:
     if where.config:
         return ()
     defaults = {"mixed_precision": "no", "dynamo_backend": "no"}
-    return tuple(flags({name: value for name, value in defaults.items() if name not in job.launching.options}))
+    return tuple(flags({name: value for name, value in defaults.items() if name not in _asked(job)}))
 
 
 def kind_of(config: str) -> str:
@@ -75,7 +80,7 @@ def configuration(job: Job, environ: Mapping[str, str]) -> str:
 
 def config_files(job: Job, environ: Mapping[str, str]) -> tuple[Path, ...]:
     """Where accelerate looks, in its order."""
-    named = job.launching.options.get("config_file") or job.launching.options.get("config-file")
+    named = _asked(job).get("config_file")
     if named:
         return (Path(job.cwd) / named,)
     home = Path(environ.get("HOME", "~"))

@@ -40,11 +40,16 @@ def options(job: Job, where: Where, environ: Mapping[str, str]) -> tuple[str, ..
 
 def _cpus(job: Job, where: Where, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Shared out evenly and bound to nobody, as our agents do it; where there are too few, they are shared."""
+    bound = _unless_asked(job, "cpu-bind")
     there = cpus_per_node(job, environ)
     if there is None:
-        return ("--cpu-bind=none",)
+        return bound
     each = there // where.procs_per_node
-    return ("--cpu-bind=none", f"--cpus-per-task={each}" if each else "--overcommit")
+    return (*bound, f"--cpus-per-task={each}" if each else "--overcommit")
+
+
+def _unless_asked(job: Job, option: str) -> tuple[str, ...]:
+    return () if option in job.launching.options else (f"--{option}=none",)
 
 
 def cpus_per_node(job: Job, environ: Mapping[str, str]) -> int | None:
@@ -60,4 +65,4 @@ def cpus_per_node(job: Job, environ: Mapping[str, str]) -> int | None:
 def _gpus(job: Job) -> tuple[str, ...]:
     """Every task sees all of its node's, as under torchrun: the local rank chooses."""
     count = job.resources.gpus_per_node
-    return (f"--gpus-per-node={count}", "--gpu-bind=none") if count else ()
+    return (f"--gpus-per-node={count}", *_unless_asked(job, "gpu-bind")) if count else ()

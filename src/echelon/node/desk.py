@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from echelon.node import processes
+from echelon.node.by_folder import by_folder
 from echelon.node.orders import receive_order, send_order
 
 NAME = "desk"
@@ -27,17 +28,8 @@ PEER = struct.Struct("3i")  # pid, uid and gid, as the kernel knows them
 def connect(folder: Path) -> socket.socket:
     """Raises OSError where nobody sits there."""
     link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    _by_folder(folder, link.connect)
+    by_folder(folder / NAME, link.connect)
     return link
-
-
-def _by_folder(folder: Path, act: Any) -> None:
-    """By way of its folder: the path of a socket may have no more than 107 bytes."""
-    fd = os.open(folder, os.O_PATH | os.O_CLOEXEC)
-    try:
-        act(f"/proc/self/fd/{fd}/{NAME}")
-    finally:
-        os.close(fd)
 
 
 @dataclass
@@ -73,7 +65,7 @@ def refusal(card: dict[str, Any], place: Place | None) -> str | None:
 class Desk:
     def __init__(self, folder: Path) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-        _by_folder(folder, self._listener.bind)
+        by_folder(folder / NAME, self._listener.bind)
         self._listener.listen(4096)
         self._guests: list[Guest] = []
         self._generation = -1

@@ -25,10 +25,10 @@ def main() -> None:
                     supervisor=(dial_address, int(dial_port)), environment_follows=bool(environment),
                 )
             )  # fmt: skip
-        case ["remote", folder, read_fd, write_fd]:
+        case ["remote", folder, *ends]:
             from echelon.node import remote
 
-            sys.exit(remote.main(Path(folder), int(read_fd), int(write_fd)))
+            sys.exit(remote.main(Path(folder), [int(end) for end in ends]))
         case ["warm", link, parent, run, node_dir]:
             from echelon.node import warm
 

@@ -11,7 +11,7 @@ from echelon.node.messages import Trouble
 from echelon.run_dir import RunDir
 
 MOST_LINES, MOST_BYTES = 8, 2000
-FIRST_SIGNAL = 128  # codes from here on are a shell's word for one
+SIGNALS = range(129, 193)  # what a shell says of a command that was ended by one; apptainer's own last word is 255
 OF_PYXIS = "pyxis: "
 ERROR, HINT = "error: ", "  try   "
 
@@ -48,7 +48,7 @@ def refusal_of(environment: str, code: int, words: str | None, output: str) -> T
         return Trouble(what=what, why="\n".join(why), hint=hint.removeprefix(HINT))
     if words is None and environment == "pyxis" and OF_PYXIS in output:
         words = ""  # srun itself makes the container, before node.sh could say a word
-    if words is None or not 0 < code < FIRST_SIGNAL:
+    if words is None or code <= 0 or code in SIGNALS:
         return None
     why = [f"what leads into it ended with exit code {code}", *(words + output).strip().splitlines()[-MOST_LINES:]]
     return Trouble(what=what, why="\n".join(why), hint="job.out in the run's folder has what it said")

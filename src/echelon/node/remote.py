@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import socket
 import sys
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from typing import Any
 from echelon.codec import decode
 from echelon.errors import EchelonError
 from echelon.job import Job
+from echelon.node.by_folder import by_folder
 from echelon.node.carried import blended
 from echelon.node.channel import Channel, ChannelClosed
 from echelon.node.code_archive import unpack
 from echelon.node.duty import serve
 from echelon.node.environ import decoded, node_environ
+from echelon.node.hosts.bootstrap import DOOR
 from echelon.node.interfaces import own_address
 from echelon.node.messages import Hello, Trouble, to_wire
 from echelon.node.node_dir import NodeDir
@@ -47,11 +50,9 @@ class Brief:
     environ: Mapping[str, str]
 
 
-def main(folder: Path, read_fd: int, write_fd: int) -> int:
+def main(folder: Path, ends: Sequence[int]) -> int:
     """`folder` is this agent's own: what was sent is in it, and it goes with the agent."""
-    for fd in (read_fd, write_fd):
-        os.set_inheritable(fd, False)  # the connection must not live on in a child of ours
-    channel = Channel(read_fd, write_fd)
+    channel = _channel(folder, ends)
     try:
         brief = decode(Brief, _first_message(channel))
         try:
@@ -63,6 +64,17 @@ def main(folder: Path, read_fd: int, write_fd: int) -> int:
         return serve(post, lambda: (channel, address))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _channel(folder: Path, ends: Sequence[int]) -> Channel:
+    """The connection itself, by its two ends; in an environment, whoever has it waits for us at the door."""
+    if not ends:
+        link = socket.socket(socket.AF_UNIX)
+        by_folder(folder / DOOR, link.connect)
+        return Channel(link.fileno(), link.detach())
+    for fd in ends:
+        os.set_inheritable(fd, False)  # the connection must not live on in a child of ours
+    return Channel(ends[0], ends[1])
 
 
 def _post(brief: Brief, folder: Path, channel: Channel) -> Post:

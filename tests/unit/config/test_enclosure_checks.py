@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.config.enclosure_checks import check_enclosure
+from echelon.config.enclosure_checks import check_enclosure, is_nodes_own
 from echelon.errors import ConfigError, EnvironmentProblem
 from echelon.job import Enclosure, Job, Script, ScriptKind
 
@@ -26,14 +26,14 @@ def check(made, run_path=Path("/work/runs/gpt"), here=False):
 @pytest.mark.parametrize(
     ("made", "what", "origin"),
     [
-        (job("enroot", image="/tmp/nope.sqsh"), "no image at /tmp/nope.sqsh", "--image X"),
-        (job("apptainer", image="/tmp/nope"), "no image at /tmp/nope", "--image X"),
+        (job("enroot", image="/usr/nope.sqsh"), "no image at /usr/nope.sqsh", "--image X"),
+        (job("apptainer", image="/usr/nope"), "no image at /usr/nope", "--image X"),
         (
-            job("enroot", container_name="x", mounts=("/tmp/nope:/x",)),
-            "no folder to mount at /tmp/nope",
+            job("enroot", container_name="x", mounts=("/usr/nope:/x",)),
+            "no folder to mount at /usr/nope",
             "echelon.toml:3",
         ),
-        (job("venv", venv="/tmp/nope"), "no virtual environment at /tmp/nope/bin/python", "ECHELON_VENV=x"),
+        (job("venv", venv="/usr/nope"), "no virtual environment at /usr/nope/bin/python", "ECHELON_VENV=x"),
     ],
 )
 def test_what_is_missing_is_refused_with_its_origin_and_a_way_out(made, what, origin):
@@ -48,6 +48,21 @@ def test_a_disk_of_the_nodes_own_is_only_warned_of():
     assert check(made) == ["no image at /nodes-own-disk/a.sqsh on this machine; the nodes must have one there"]
     with pytest.raises(EnvironmentProblem):
         check(made, here=True)
+
+
+@pytest.mark.parametrize("folder", ["/tmp", "/var/tmp", "/dev/shm", "/run/user/1000"])
+def test_what_each_node_has_of_its_own_is_only_warned_of(folder):
+    made = job("apptainer", image=f"{folder}/nope.sif", mounts=(f"{folder}/nope:/x",))
+    image, mount = check(made)
+    assert image == f"no image at {folder}/nope.sif on this machine; the nodes must have one there"
+    assert mount.startswith(f"no folder to mount at {folder}/nope ")
+    with pytest.raises(EnvironmentProblem):
+        check(made, here=True)
+
+
+def test_which_folders_are_the_nodes_own():
+    assert all(map(is_nodes_own, ("tmp", "scratch", "local", "localscratch", "local_disk")))
+    assert not any(map(is_nodes_own, ("home", "runs", "variables", "tmpl", "data", "g")))
 
 
 def test_over_ssh_nothing_is_looked_for_here():

@@ -95,6 +95,20 @@ def test_paths_are_those_of_the_working_directory():
     assert job(image="docker://ubuntu").enclosure.image == "docker://ubuntu"
 
 
+@pytest.mark.parametrize("environment", ["apptainer", "singularity"])
+@pytest.mark.parametrize("image", ["sandbox", "ubuntu:22.04", "nvcr.io#nvidia/pytorch", "images/torch"])
+def test_to_apptainer_whatever_has_no_scheme_is_a_file_or_a_folder(environment, image):
+    assert job(image=image, env=environment).enclosure.image == f"/work/{image}"
+    assert job(image=image, env="pyxis", on="slurm").enclosure.image == image
+
+
+@pytest.mark.parametrize(
+    "image", ["docker://ubuntu:22.04", "docker-archive://a.tar", "oci-archive:a.tar", "oras://x/y"]
+)
+def test_addresses_of_apptainers_are_left_as_they_are(image):
+    assert job(image=image, env="apptainer").enclosure.image == image
+
+
 def test_an_image_is_given_time_unless_somebody_says_how_much():
     assert job(image="a.sqsh").policies.join_timeout.total_seconds() == 1200
     assert job(image="a.sqsh", join_timeout="90s").policies.join_timeout.total_seconds() == 90

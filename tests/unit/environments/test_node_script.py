@@ -1,5 +1,6 @@
 """node.sh and the job script beside it, for every scheduler and every environment: files to be read in diffs."""
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,6 +61,17 @@ def test_what_a_node_does_is_the_same_whoever_gave_it(scheduler, name):
         assert not made.is_enclosed
         return
     assert node_script(made) == (GOLDEN / f"env-{name}.sh").read_text()
+
+
+@pytest.mark.parametrize("gpus", [0, 4])
+@pytest.mark.parametrize("name", [name for name in (*FLAGS, *NASTY) if name != "bare"])
+def test_shellcheck_has_nothing_to_say(name, gpus):
+    """SC2016 is of words that must stay as they are."""
+    made = job("slurm", {**FLAGS, **NASTY}[name])
+    text = node_script(replace(made, resources=replace(made.resources, gpus_per_node=gpus)))
+    argv = ["shellcheck", "--exclude=SC2016", "-"]
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
+    assert done.stdout + done.stderr == ""
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)

@@ -8,6 +8,7 @@ from echelon.batch_facts import of_this_step
 from echelon.job import Job, Launching, Resources, Script, ScriptKind
 from echelon.launchers import LAUNCHERS, Scope, Where, launcher_of, scope_of
 from echelon.launchers.accelerate import config_files, kind_of
+from echelon.launchers.pairs import taken_option
 
 JOB = Job(
     name="gpt", script=Script(kind=ScriptKind.FILE, target="train.py"), cwd="/home/ada", python="/venv/bin/python",
@@ -97,11 +98,15 @@ def test_a_single_process_of_accelerate_is_no_multi_gpu():
     assert "--multi_gpu" not in words("accelerate", where=alone)
 
 
-def test_an_option_may_choose_the_kind_as_well():
-    job = replace(JOB, launching=Launching(options={"use_fsdp": "", "mixed_precision": "bf16"}))
+@pytest.mark.parametrize("dash", ["_", "-"])
+def test_an_option_may_choose_the_kind_as_well_however_it_is_spelled(dash):
+    job = replace(JOB, launching=Launching(options={f"use{dash}fsdp": "", f"mixed{dash}precision": "bf16"}))
     given = words("accelerate", job=job)
+    assert "--use_fsdp" in given
     assert "--multi_gpu" not in given
-    assert [word for word in given if "mixed_precision" in word] == ["--mixed_precision=bf16"]
+    assert [word for word in given if word.startswith("--mixed")] == ["--mixed_precision=bf16"]
+    deepspeed = replace(JOB, launching=Launching(options={f"use{dash}deepspeed": ""}))
+    assert "--deepspeed_multinode_launcher=standard" in words("accelerate", job=deepspeed)
 
 
 @pytest.mark.parametrize("text", ["", "debug: false\n", "# distributed_type: FSDP\n", "a_distributed_type: FSDP\n"])
@@ -146,6 +151,15 @@ def test_srun_restates_cpus(asked, told, flag):
     job = replace(JOB, resources=replace(JOB.resources, cpus=asked))
     given = words("srun", job=job, environ={"SLURM_JOB_CPUS_PER_NODE": told})
     assert [word for word in given if word.startswith(("--cpus", "--over")) and word != "--overlap"] == [flag]
+
+
+@pytest.mark.parametrize("option", ["cpu-bind", "gpu-bind"])
+def test_srun_binds_to_nobody_unless_somebody_says_how(option):
+    """Said once: which of two would count is left to nobody."""
+    job = replace(JOB, launcher="srun", launching=Launching(options={option: "cores"}))
+    assert taken_option(job) is None
+    assert [word for word in words("srun") if option in word] == [f"--{option}=none"]
+    assert [word for word in words("srun", job=job) if option in word] == [f"--{option}=cores"]
 
 
 def test_without_gpus_none_are_asked_for():

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from echelon.exit_codes import NOT_ENTERED
 from echelon.node.hosts import bootstrap
 from echelon.node.hosts.bootstrap import LENGTH, MARK, has_torch, is_shared
 from echelon.node.hosts.ssh_words import FIRST_WORD
@@ -31,13 +32,19 @@ def test_an_old_python_can_read_it():
     assert "from echelon" not in SOURCE
 
 
+ARGV = [sys.executable, "-I", "-c", FIRST_WORD]
+
+
+def sent(*frames, rest=b""):
+    return repr(SOURCE).encode() + b"\n" + b"".join(map(frame, frames)) + rest
+
+
 @pytest.fixture
 def start(tmp_path):
     def run(*frames, rest=b""):
-        text = repr(SOURCE).encode() + b"\n" + b"".join(map(frame, frames)) + rest
-        argv = [sys.executable, "-I", "-c", FIRST_WORD]
+        text = sent(*frames, rest=rest)
         env = {"TMPDIR": str(tmp_path), "SSH_CONNECTION": "10.0.0.9 5000 10.0.0.1 22"}
-        return subprocess.run(argv, input=text, capture_output=True, timeout=30, check=False, env=env)
+        return subprocess.run(ARGV, input=text, capture_output=True, timeout=30, check=False, env=env)
 
     return run
 
@@ -90,22 +97,67 @@ def test_a_folder_is_shared_only_if_it_has_this_very_token(tmp_path):
     assert not is_shared(str(token), hashlib.sha256(b"y").hexdigest())
 
 
-NODE_SH = b"""echo "$ECHELON_FOLDER" "$@" >&2; words=$1; shift; [ "$(cat <&"$6")" = "the brief" ] && echo heard >&"$7"; exit 78\n"""
+COME = """
+import os, socket
+link = socket.socket(socket.AF_UNIX)
+os.chdir(os.environ["ECHELON_FOLDER"])
+link.connect("door")
+heard = b""
+while piece := link.recv(1 << 16):
+    heard += piece
+    link.sendall(piece)
+link.sendall(b"heard %d of %d" % (len(set(heard)), len(heard)))
+"""
+NODE_SH = f"""echo "$ECHELON_FOLDER" "$@" >&2
+ls /proc/self/fd | tr '\\n' ' ' >&2
+{sys.executable} -ISc '{COME}'
+exit 78
+"""
+ENTER = {"files": ["echelon.pyz", "node.sh"], "shared": False, "inside": "python9"}
 
 
 def test_the_agent_is_taken_into_the_environment_by_node_sh_and_leaves_nothing(start, tmp_path):
-    wanted = {"files": ["echelon.pyz", "node.sh"], "shared": False, "inside": "python9"}
-    done = start(ASKED, wanted, b"", NODE_SH, rest=b"the brief")
+    done = start(ASKED, ENTER, b"", b'echo "$ECHELON_FOLDER" "$@" >&2; exit 78')
     assert done.returncode == 78
-    assert done.stdout.endswith(b"heard\n")
-    folder, words, python, dash, program, remote, again, *ends = done.stderr.split()
-    assert (words.decode(), python, dash, remote, again) == (
-        f"{folder.decode()}/words",
-        b"python9",
-        b"-I",
-        b"remote",
-        folder,
-    )
-    assert program.endswith(b"/echelon.pyz")
-    assert len(ends) == 2
+    folder, words, python, dash, program, *rest = done.stderr.decode().split()
+    assert (words, python, dash, rest) == (f"{folder}/words", "python9", "-I", ["remote", folder])
+    assert program.endswith("/echelon.pyz")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_agent_in_an_environment_is_given_the_connection_by_a_path(start, tmp_path):
+    """More of it than any buffer holds, both ways, while nothing but the first three descriptors is passed on."""
+    brief = bytes(range(256)) * 8192
+    done = start(ASKED, ENTER, b"", NODE_SH.encode(), rest=brief)
+    assert done.returncode == 78
+    assert done.stdout.endswith(brief + b"heard 256 of 2097152")
+    assert done.stderr.decode().splitlines()[1].split() == ["0", "1", "2", "3"], "3 is the folder that ls reads"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_end_of_the_agent_is_the_end_of_the_connection_though_it_is_still_open(tmp_path):
+    """Nothing more comes from the supervisor, which waits for the agent's last word."""
+    once = NODE_SH.replace("piece := link.recv(1 << 16)", "not heard and (piece := link.recv(1))")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(ARGV, **pipes, env={"TMPDIR": str(tmp_path)}) as process:
+        process.stdin.write(sent(ASKED, ENTER, b"", once.encode(), rest=b"x"))
+        process.stdin.flush()
+        assert process.stdout.read().endswith(b"xheard 1 of 1")
+        assert process.wait(30) == 78
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("node_sh", "code", "blamed"),
+    [
+        (': >"$1"; exit 255', NOT_ENTERED, True),  # apptainer's word for any trouble of its own
+        (': >"$1"; exit 1', NOT_ENTERED, True),
+        ("exit 255", 255, False),  # the agent had begun, and the words were gone
+        (': >"$1"; kill -9 $$', 137, False),
+        (': >"$1"; exit 78', NOT_ENTERED, False),  # it has said why by itself
+        (': >"$1"', 0, False),
+    ],
+)
+def test_a_runtime_that_fails_is_no_agent_that_died(start, node_sh, code, blamed):
+    done = start(ASKED, ENTER, b"", node_sh.encode())
+    assert (done.returncode, b"error: what leads into it ended with exit code" in done.stderr) == (code, blamed)

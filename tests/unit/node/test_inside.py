@@ -45,6 +45,9 @@ def test_a_refusal_counts_whatever_code_came_through(code):
         ("enroot", 1, "", "enroot: failed to mount", True),  # what leads into the container failed
         ("enroot", 137, "", "", False),  # it was killed, as everything is at the end of a job
         ("enroot", -15, "", "", False),
+        ("enroot", 192, "", "", False),  # by the last of the signals
+        ("apptainer", 255, "", "FATAL:   container creation failed", True),  # how it ends whatever its trouble
+        ("apptainer", 255, None, "", False),
         ("enroot", 1, None, "pyxis: no", False),
         ("pyxis", 1, None, "slurmstepd: error: pyxis: no such image", True),  # before node.sh could say a word
         ("pyxis", 1, None, "srun: error: Unable to create step", False),
