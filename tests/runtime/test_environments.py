@@ -15,12 +15,12 @@ from standins.images import need
 pytestmark = need("/usr/bin/bwrap", "/usr/share/modules/init/bash")
 
 FACTS = """
-import json, os, shutil, sys
+import json, os, shutil, sys, tempfile
 names = ("RANK", "VIRTUAL_ENV", "CONDA_PREFIX", "GREETING", "FROM_HERE", "LINES", "QUOTED", "LOADEDMODULES", "STANDIN_FLAGS")
 facts = {name: os.environ.get(name) for name in names}
 facts |= {"cwd": os.getcwd(), "python": shutil.which("python"), "image": os.path.exists("/etc/image"), "uid": os.getuid()}
 try:
-    open("/written", "w").close()
+    os.unlink(tempfile.mkstemp(dir="/")[1])
     facts["root"] = "writable"
 except OSError:
     facts["root"] = "read-only"
