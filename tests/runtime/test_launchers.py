@@ -63,7 +63,7 @@ def test_torchrun_by_c10d(echelon):
     assert sorted((fact["rank"], fact["local_rank"]) for fact in ranks) == [(0, 0), (1, 1), (2, 0), (3, 1)]
 
 
-@pytest.mark.parametrize("launcher", ["accelerate"])  # the others are told of on real nodes
+@pytest.mark.parametrize("launcher", ["accelerate", "legacy"])  # the others are told of on real nodes
 def test_a_failing_rank_is_one_verdict(echelon, launcher):
     result = echelon("run", *TWO_BY_TWO, "--launcher", launcher, STEPS, "--do", "raise", "--who", "2")
     assert result.returncode == 1
