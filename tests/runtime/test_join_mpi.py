@@ -56,16 +56,12 @@ def facts(text):
     return sorted(told, key=lambda one: one["rank"])
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_all_ranks_meet_and_know_their_places(echelon, mpirun, size):
-    done = mpirun(size, echelon.script("train.py", STORY))
+def test_all_ranks_meet_and_know_their_places(echelon, mpirun):
+    done = mpirun(3, echelon.script("train.py", STORY))
     assert done.returncode == 0, done.stderr
     assert facts(done.stdout) == [
-        {
-            "rank": rank, "size": size, "local": [rank, size], "node": 0, "backend": "gloo", "sum": 2.0**size - 1,
-        }
-        for rank in range(size)
-    ]  # fmt: skip
+        {"rank": rank, "size": 3, "local": [rank, 3], "node": 0, "backend": "gloo", "sum": 7.0} for rank in range(3)
+    ]
 
 
 ABSENT = """
