@@ -10,6 +10,7 @@ from echelon.batch_facts import PBS
 from echelon.command import typed
 from echelon.errors import EnvironmentProblem, SchedulerError
 from echelon.job import Job
+from echelon.node import succession
 from echelon.node.carried import sent_along
 from echelon.node.hosts import Host, Hosts, Question
 from echelon.node.hosts.batch_job import BatchHosts, patiently, reserve_of
@@ -112,7 +113,14 @@ class PbsHosts(BatchHosts):
 
 
 def submit_successor(run_dir: RunDir, environ: Mapping[str, str]) -> None:
-    """The same script once more, after this job. A cancel that came meanwhile was for this job alone."""
+    """The same script once more, after this job, unless somebody did it before us. Raises Unreachable."""
+    if not succession.is_followed(environ["PBS_JOBID"], run_dir.read_native_id()):
+        _submit(run_dir, environ)
+    if run_dir.cancel_mark.exists():  # it was for the job that ran then
+        _withdraw(run_dir.read_native_id(), environ)
+
+
+def _submit(run_dir: RunDir, environ: Mapping[str, str]) -> None:
     sealed = ("-v", KEY_VARIABLE) if KEY_VARIABLE in environ else ()
     options = ["-W", f"depend=afterany:{environ['PBS_JOBID']}", *sealed]
     try:
@@ -124,5 +132,10 @@ def submit_successor(run_dir: RunDir, environ: Mapping[str, str]) -> None:
             hint="echelon resume {run}, from a login node",
         ) from error
     run_dir.write(run_dir.native_id, f"{successor}\n".encode())
-    if run_dir.cancel_mark.exists():
+
+
+def _withdraw(successor: str, environ: Mapping[str, str]) -> None:
+    try:
         ask("qdel", [successor], PBS.outside(environ))
+    except subprocess.CalledProcessError as refusal:
+        print(f"the run was cancelled, and its successor {successor} is not deleted: {refusal.stderr}", flush=True)

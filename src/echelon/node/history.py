@@ -1,0 +1,28 @@
+"""What the events of a run tell those who go on with it, since a person last started or resumed it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from echelon.events import Event, Kind
+
+
+def since_submitted(events: Iterable[Event]) -> list[Event]:
+    found: list[Event] = []
+    for event in events:
+        if event.kind is Kind.SUBMITTED:
+            found.clear()
+        else:
+            found.append(event)
+    return found
+
+
+def requeues_so_far(events: Iterable[Event]) -> int:
+    """Of those that were asked for."""
+    return sum(
+        event.kind is Kind.REQUEUED and bool(event.fields.get("counts", True)) for event in since_submitted(events)
+    )
+
+
+def has_finished(events: Iterable[Event]) -> bool:
+    return any(event.kind is Kind.FINISHED for event in since_submitted(events))
