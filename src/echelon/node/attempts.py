@@ -91,7 +91,13 @@ def _one_attempt(run_dir: RunDir, attempt: int, requeued: int, wake: int) -> tup
         outcome = Outcome(ending=Ending.CANCELLED, exit_code=128 + signal.SIGTERM, reason=reason)
     if outcome.ending is Ending.CANCELLED and hosts is not None and _was_taken_back(hosts):
         reason = "the scheduler put the job back into its queue"
-        outcome = Outcome(ending=Ending.REQUEUED, exit_code=exit_codes.REQUEUE, reason=reason, counts=False)
+        outcome = Outcome(
+            ending=Ending.REQUEUED,
+            exit_code=exit_codes.REQUEUE,
+            reason=reason,
+            counts=False,
+            lost_hosts=outcome.lost_hosts,
+        )
         hosts = None
     record.finish(outcome)
     if outcome.ending is not Ending.REQUEUED:

@@ -24,5 +24,11 @@ def requeues_so_far(events: Iterable[Event]) -> int:
     )
 
 
+def hosts_lost(events: Iterable[Event]) -> tuple[str, ...]:
+    """Those that fell silent, for the rest of the run: the next attempts had better not get them again."""
+    named = (name for event in since_submitted(events) for name in event.fields.get("lost_hosts", ()))
+    return tuple(dict.fromkeys(named))
+
+
 def has_finished(events: Iterable[Event]) -> bool:
     return any(event.kind is Kind.FINISHED for event in since_submitted(events))
