@@ -35,6 +35,6 @@ def test_a_lost_first_host_takes_the_supervisor_along_and_the_run_goes_on_all_th
         [requeued] = run.events("requeued")
         assert requeued["attempt"] == 0
         assert ("n1 is cut off" in requeued["reason"]) == (loss == "link")
-        assert "job 0.ctl was deleted by force" in server.said("0.ctl")
+        assert "job 0.ctl was deleted by force" in (run.path / "job.out").read_text()
         wait_for(lambda: not server.unfinished(), "PBS to be rid of both jobs")
         assert list(server.jobs) == ["0.ctl", "1.ctl"]

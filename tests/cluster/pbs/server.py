@@ -92,10 +92,6 @@ class Server:
     def unfinished(self) -> list[str]:
         return [job.id for job in self.jobs.values() if job.state != "F"]
 
-    def said(self, name: str) -> str:
-        """What PBS itself wrote down of a job: what its tasks printed."""
-        return Path(self.jobs[name].output()).read_text()
-
     # Talking to the tools
 
     def _serve(self) -> None:

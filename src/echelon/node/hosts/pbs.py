@@ -19,8 +19,6 @@ from echelon.node.interfaces import own_address
 from echelon.run_dir import RunDir
 from echelon.sealed import KEY_VARIABLE
 
-LEAVE_SECONDS = 8.0  # an agent whose channel is closed ends its ranks and cleans up in less
-REQUEUE_PATIENCE_SECONDS = 900.0
 WAYS = ("pbs_tmrsh", "pbsdsh", "ssh")
 """What starts a task on another host, best first."""
 
@@ -69,6 +67,12 @@ def task_argv(way: str, tool: str, host: str, index: int, argv: Sequence[str]) -
             return [tool, "-n", "-o", "BatchMode=yes", host, typed(argv)]
 
 
+def printing_to(output: Path, argv: Sequence[str]) -> list[str]:
+    """What a task prints goes nowhere, or into a file of PBS's own: why an agent could not start is said with the rest
+    of the job. Pure."""
+    return ["/bin/sh", "-c", 'if [ -w "$0" ]; then exec >>"$0" 2>&1; fi; exec "$@"', str(output), *argv]
+
+
 class PbsHosts(BatchHosts):
     early_seconds = 0.0  # PBS gives no notice of its own
 
@@ -92,7 +96,7 @@ class PbsHosts(BatchHosts):
     def start(self, node: int, argv: Sequence[str]) -> subprocess.Popen[bytes]:
         """In our session, on purpose: PBS ends sessions, and whatever has left them goes on for ever."""
         if node > 0:
-            argv = self._task(self.all[node].name, argv)
+            argv = self._task(self.all[node].name, printing_to(self._run_dir.job_output, argv))
         return subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=self._environ)
 
     def _task(self, host: str, argv: Sequence[str]) -> list[str]:
