@@ -25,7 +25,7 @@ def test_a_lost_first_host_takes_the_supervisor_along_and_the_run_goes_on_all_th
         )
         wait_for(lambda: "step 3" in run.rank_log(1), "rank 1 to take steps")
         (cluster.power_off if loss == "power" else cluster.cut)("n1")
-        wait_for(lambda: run.status()["native_id"] == "1.ctl", "a successor", 40)
+        wait_for(lambda: len(run.events("generation")) == 2, "a successor", 60)
         if loss == "link":
             assert supervisors_on(cluster, "n1"), "which still asks for a successor"
             cluster.heal("n1")
