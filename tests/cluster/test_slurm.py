@@ -165,7 +165,8 @@ def test_the_first_node_is_lost(cluster, echelon, loss):
     assert "n1" not in run.events("generation")[-1]["hosts"]
     assert f"from {before}" in run.rank_log(0, attempt=1)
     if loss == "link":
-        assert "n1 is cut off" in run.events("requeued")[0]["reason"]
+        reasons = [event["reason"] for event in run.events("requeued")]  # the agents tell of it, too, and may be first
+        assert any("n1 is cut off" in reason for reason in reasons), reasons
         ours = [process for process in cluster.processes("n1") if "train.py" in process.command]
         assert ours == [], "ranks of a supervisor that nobody hears"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
 from echelon import qstat
@@ -13,15 +14,16 @@ from echelon.run_dir import RunDir
 
 def take_over(run_dir: RunDir, environ: Mapping[str, str]) -> str | None:
     """Makes the job around us the run's own, or says why it must not be. Only who holds the lease may ask."""
+    job_id, named = environ.get("PBS_JOBID", ""), run_dir.read_native_id()
     try:
         if run_dir.read_job().scheduler != "pbs":
             return None
-    except EchelonError:
-        return None  # the attempt will say so
-    job_id, named = environ.get("PBS_JOBID", ""), run_dir.read_native_id()
-    refusal = refusal_of(job_id, named, finished=has_finished(read_events(run_dir.events)))
-    if refusal is None and job_id and is_followed(job_id, named):  # who submitted us died before writing it down
-        run_dir.write(run_dir.native_id, f"{job_id}\n".encode())
+        refusal = refusal_of(job_id, named, finished=has_finished(read_events(run_dir.events)))
+        if refusal is None and job_id and is_followed(job_id, named):  # who submitted us died before writing it down
+            run_dir.write(run_dir.native_id, f"{job_id}\n".encode())
+    except EchelonError as error:
+        print(error, file=sys.stderr, flush=True)  # the attempt will meet it, too
+        return None
     return refusal
 
 

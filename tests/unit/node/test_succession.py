@@ -95,3 +95,9 @@ def test_a_supervisor_that_comes_too_late_says_so_and_touches_nothing(run, named
     assert "this one leaves" in done.stderr
     assert run.events.read_bytes() == before
     assert run.attempts() == []
+
+
+def test_a_run_that_cannot_be_read_is_left_to_the_attempt_to_tell_of(run, capsys):
+    run.description.write_text("{")
+    assert take_over(run, {"PBS_JOBID": "5.pbs"}) is None
+    assert "not a readable run" in capsys.readouterr().err
