@@ -7,6 +7,8 @@ import pytest
 
 from cluster import Cluster, missing
 from node import ClusterError, wait_for
+from pbs.server import Server
+from pbs.using import use
 from tool import Tool
 
 HERE = Path(__file__).parent
@@ -60,3 +62,11 @@ def echelon(cluster):
     folder = cluster.make_folder()
     yield Tool(cluster, folder)
     assert list(folder.glob("runs/*/token")) == [], "a token outlived its attempt"
+
+
+@pytest.fixture
+def pbs(cluster, echelon):
+    with Server(cluster) as server:
+        use(echelon, server)
+        yield server
+        wait_for(lambda: not server.unfinished(), f"PBS to be rid of {server.unfinished()}", 20)

@@ -186,6 +186,20 @@ def test_what_node_sh_sets_counts_on_pbs(echelon, pbs):
         assert str(pbs.bin) in line, "what was sent along is still there, behind it"
 
 
+def test_a_virtual_environment_on_pbs_and_no_key_beside_what_it_opens(echelon, pbs):
+    script = echelon.script(
+        "train.py", "import os; print(sorted(n for n in os.environ if n.startswith('ECHELON_SEA')))"
+    )
+    result = echelon("run", "-N", "2", "--cold", "--venv", sys.prefix, script)
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.splitlines()) == ["[0] []", "[1] []"]
+    key = pbs.jobs["0.ctl"].request.variables["ECHELON_SEAL"].encode()
+    assert key
+    written = [path for path in echelon.only_run().path.rglob("*") if path.is_file()]
+    assert {"n1.env", "n2.env"} <= {path.name for path in written}
+    assert [path for path in written if key in path.read_bytes()] == []
+
+
 def test_a_missing_module_on_pbs(echelon, pbs):
     flags = ("--modules", "nonsense", "--restarts", "2", "--requeues", "2")
     result = echelon("run", "-N", "2", "--cold", *flags, echelon.script("train.py", ADD_UP))

@@ -9,22 +9,10 @@ import pytest
 
 from node import wait_for
 from pbs.server import Server
+from pbs.using import nothing_runs, use
 from running import ONCE_MORE, SCRIPTS
 
 STEPS = SCRIPTS / "steps.py"
-GONE_SECONDS = 2  # after a run's last word
-
-
-@pytest.fixture
-def pbs(cluster, echelon):
-    with Server(cluster) as server:
-        use(echelon, server)
-        yield server
-        wait_for(lambda: not server.unfinished(), f"PBS to be rid of {server.unfinished()}", 20)
-
-
-def use(echelon, server):
-    echelon.env |= {"ECHELON_ON": "pbs", "PATH": f"{server.bin}:{server.cluster.environ()['PATH']}"}
 
 
 def qsub(server, folder, text, *options):
@@ -34,11 +22,6 @@ def qsub(server, folder, text, *options):
     path = {"PATH": f"{server.bin}:{server.cluster.environ()['PATH']}"}
     argv = ["qsub", "-l", "select=1:ncpus=1", *options, script]
     return server.cluster.run("ctl", argv, cwd=folder, env=path).stdout.strip()
-
-
-def nothing_runs(cluster):
-    """Everything of ours has left every host, soon after the run's last word."""
-    wait_for(lambda: not cluster.leftovers(), f"{cluster.leftovers()} to be gone", GONE_SECONDS)
 
 
 # Submit, wait, run, succeed
@@ -205,20 +188,6 @@ def test_without_a_spare_the_run_goes_on_in_a_successor_on_other_hosts(echelon, 
     assert [event["hosts"] for event in run.events("generation")] == [["n1", "n2"], ["n1", "n3"]]
     assert [event["attempt"] for event in run.events("requeued")] == [0]
     assert run.status()["native_id"] == "1.ctl"
-
-
-def test_a_lost_first_host_takes_the_supervisor_along_and_the_run_goes_on_all_the_same(cluster, echelon):
-    with Server(cluster, lost_after=10) as server:
-        use(echelon, server)
-        run = echelon.submit(
-            "-N", "2", "--requeues", "1", "--heartbeat", "3s", "--cold", STEPS, "--steps", "60", "--seconds", "0.1"
-        )
-        wait_for(lambda: "step 3" in run.rank_log(1), "rank 1 to take steps")
-        cluster.power_off("n1")
-        assert run.wait()["outcome"] == "succeeded"
-        assert [event["hosts"] for event in run.events("generation")] == [["n1", "n2"], ["n2", "n3"]]
-        assert [event["attempt"] for event in run.events("requeued")] == [0]
-        wait_for(lambda: not server.unfinished(), "PBS to be rid of both jobs")
 
 
 # Time

@@ -318,21 +318,25 @@ def test_a_link_that_is_cut_for_a_moment_costs_nothing(cluster, echelon):
 
 
 def test_all_that_is_wrong_is_said_at_once(cluster, echelon):
-    """Down, refused, a changed key, an unknown name, a Python without torch: one error within ten seconds."""
+    """Down, refused, a changed key, an unknown name, no torch, a wrong clock: one error within ten seconds."""
     configure(cluster, changed=cluster.home_of("h2").parent.parent / "h3" / "key.pub")
     cluster.power_off("h1")
+    fast, login = wrong_clock(cluster, "h2", "python3"), cluster.home_of("h2") / ".bashrc"
+    login.write_text("PATH=$HOME:$PATH\n")
     began = time.monotonic()
-    result = echelon("run", "--on", "ssh", "--hosts", "h1,refusing,changed,nobody,h3", STEPS)
+    result = echelon("run", "--on", "ssh", "--hosts", "h1,refusing,changed,nobody,h3,h2", STEPS)
     took = time.monotonic() - began
-    (cluster.home / ".ssh" / "config").unlink()
+    for file in (cluster.home / ".ssh" / "config", fast, login):
+        file.unlink()
     assert result.returncode == 5
-    assert "5 of 5 hosts cannot be used" in result.stderr
+    assert "6 of 6 hosts cannot be used" in result.stderr
     for words in (
         "h1: it does not answer", "ssh: connect to host h1 port 22: ",
         "refusing: it refuses connections", "Connection refused",
         "changed: its host key has changed", "ssh-keygen -R changed",
         "nobody: nobody knows that name", "Could not resolve hostname",
         "h3: the Python there has no torch: /usr/bin/python3", "--python PATH",
+        "h2: its clock is 90 s ahead of ours", "set its clock",
     ):  # fmt: skip
         assert words in result.stderr, result.stderr
     assert took < 12
@@ -360,18 +364,29 @@ def test_a_host_that_is_down_is_passed_over_where_others_are_enough(cluster, ech
     assert "warning: h1 is left out: it does not answer" in result.stderr
 
 
-def test_a_wrong_clock_is_noticed(echelon):
+def wrong_clock(cluster, host, name):
     """A Python whose clock is wrong until it has answered stands in for the host's."""
-    python = echelon.folder.parent / "wrong-clock"
+    python = cluster.home_of(host) / name
     python.write_text(
         f"#!{sys.executable} -I\nimport sys, time\nright = time.time\ntime.time = lambda: right() + 90\nexec(sys.argv[3])\n"
     )
     python.chmod(0o755)
-    shutil.copy(python, echelon.cluster.home_of("h1") / "wrong-clock")
-    result = echelon("run", "--on", "ssh", "--hosts", "h1", "--python", "./wrong-clock", "--cold", "--", "true")
-    python.unlink()
-    assert result.returncode == 0, result.stderr
-    assert "the clock of h1 is 90 s ahead of ours" in result.stderr
+    return python
+
+
+def test_a_host_with_a_wrong_clock_is_passed_over_where_others_are_enough(cluster, echelon):
+    python = wrong_clock(cluster, "h1", "python")
+    (cluster.home_of("h2") / "python").symlink_to(sys.executable)
+    options = ("--on", "ssh", "--python", "./python", "--cold")
+    alone = echelon("run", *options, "--hosts", "h1", "--", "true")
+    both = echelon("run", *options, "--hosts", "h1,h2", "-N", "1", "--spare-nodes", "1", "--", "true")
+    for file in (python, cluster.home_of("h2") / "python"):
+        file.unlink()
+    assert alone.returncode == 5, alone.stderr
+    assert "h1: its clock is 90 s ahead of ours" in alone.stderr
+    assert "try     set its clock" in alone.stderr
+    assert both.returncode == 0, both.stderr
+    assert "warning: h1 is left out: its clock is 90 s ahead of ours" in both.stderr
 
 
 def test_an_interface_that_is_not_there_is_named(echelon):

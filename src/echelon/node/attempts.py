@@ -15,10 +15,11 @@ from pathlib import Path
 
 from echelon import exit_codes
 from echelon.errors import EchelonError, SchedulerError
-from echelon.events import Kind, read_events
+from echelon.events import read_events
 from echelon.job import Job
-from echelon.node import kinship, lease, ports
+from echelon.node import kinship, lease, ports, succession
 from echelon.node.agents import Agents
+from echelon.node.history import requeues_so_far
 from echelon.node.hosts import Hosts, Standing, Unreachable, hosts_of
 from echelon.node.project import check_code
 from echelon.node.record import Record
@@ -40,8 +41,12 @@ def main(run_path: Path) -> int:
     except lease.LeaseHeld as holder:
         print(f"another supervisor of this run is alive ({holder}); this one leaves", file=sys.stderr)
         return exit_codes.LEASE_HELD
+    refusal = succession.take_over(run_dir, os.environ)
+    if refusal is not None:
+        print(f"{refusal}; this one leaves", file=sys.stderr)
+        return exit_codes.LEASE_HELD
     kinship.adopt_orphans()
-    requeued = requeues_so_far(run_dir)
+    requeued = requeues_so_far(read_events(run_dir.events))
     while True:
         attempt = run_dir.claimed_attempt()
         outcome, hosts = _one_attempt(run_dir, attempt, requeued, wake)
@@ -62,15 +67,6 @@ def main(run_path: Path) -> int:
 def _patience(environ: Mapping[str, str]) -> float:
     """A job that its scheduler has put back may start before the supervisor that it lost has noticed."""
     return LEASE_PATIENCE_SECONDS if "SLURM_JOB_ID" in environ or "PBS_JOBID" in environ else 0.0
-
-
-def requeues_so_far(run_dir: RunDir) -> int:
-    """Of those that were asked for, since a person last started or resumed the run."""
-    count = 0
-    for event in read_events(run_dir.events):
-        counts = event.kind is Kind.REQUEUED and event.fields.get("counts", True)
-        count = 0 if event.kind is Kind.SUBMITTED else count + bool(counts)
-    return count
 
 
 def _one_attempt(run_dir: RunDir, attempt: int, requeued: int, wake: int) -> tuple[Outcome, Hosts | None]:
@@ -95,7 +91,13 @@ def _one_attempt(run_dir: RunDir, attempt: int, requeued: int, wake: int) -> tup
         outcome = Outcome(ending=Ending.CANCELLED, exit_code=128 + signal.SIGTERM, reason=reason)
     if outcome.ending is Ending.CANCELLED and hosts is not None and _was_taken_back(hosts):
         reason = "the scheduler put the job back into its queue"
-        outcome = Outcome(ending=Ending.REQUEUED, exit_code=exit_codes.REQUEUE, reason=reason, counts=False)
+        outcome = Outcome(
+            ending=Ending.REQUEUED,
+            exit_code=exit_codes.REQUEUE,
+            reason=reason,
+            counts=False,
+            lost_hosts=outcome.lost_hosts,
+        )
         hosts = None
     record.finish(outcome)
     if outcome.ending is not Ending.REQUEUED:

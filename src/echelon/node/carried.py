@@ -87,6 +87,7 @@ def _joined(first: str, second: str) -> str:
 
 def host_environ(carried: Mapping[str, str], own: Mapping[str, str], job: Job) -> dict[str, str]:
     """What was sent along, with what is this host's own. PBS counts threads as if one process had all the CPUs."""
+    own = {name: value for name, value in own.items() if name != KEY_VARIABLE}  # not for ranks, nor for their .env
     kept = {name: value for name, value in own.items() if name in OF_THE_HOST or name.startswith("PBS_")}
     environ = {**(blended(carried, own, job) if job.is_enclosed else carried), **kept}
     cpus = carried.get("NCPUS", "")

@@ -54,6 +54,8 @@ class Record:
             fields["fault"] = outcome.fault.sentence
         if outcome.hint:
             fields["hint"] = outcome.hint.replace("{run}", self._run_dir.run_id)
+        if outcome.lost_hosts:
+            fields["lost_hosts"] = list(outcome.lost_hosts)
         if not outcome.counts:
             fields["counts"] = False
         if self._remarks:

@@ -34,6 +34,8 @@ class Job:
     started: float = 0.0
     ending_since: float | None = None
     lost_since: float | None = None
+    is_forced: bool = False
+    back_since: float | None = None
     exit_status: int | None = None
     run_count: int = 0
 

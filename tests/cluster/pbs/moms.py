@@ -45,19 +45,20 @@ class Moms:
         return process
 
     def is_there(self, host: str) -> bool:
-        return self.cluster.nodes[host].is_on
+        return self.cluster.nodes[host].is_on and host not in self.cluster.cut_off
 
-    def signal(self, job: Job, signum: int) -> None:
-        for pid in self.sessions(job):
+    def signal(self, job: Job, signum: int, host: str | None = None) -> None:
+        for pid in self.sessions(job, host):
             try:
                 os.kill(pid, signum)
             except ProcessLookupError:
                 pass
 
-    def sessions(self, job: Job) -> list[int]:
-        """The processes of the job's sessions, on hosts that can be reached."""
+    def sessions(self, job: Job, host: str | None = None) -> list[int]:
+        """The processes of the job's sessions, on hosts that can be reached, or on one of them."""
         self.find_sessions(job)
-        wanted = {task.session for task in job.tasks if task.host not in self.cluster.cut_off} - {0}
+        tasks = (task for task in job.tasks if task.host not in self.cluster.cut_off and host in (None, task.host))
+        wanted = {task.session for task in tasks} - {0}
         return [pid for pid in pids() if session_of(pid) in wanted]
 
     def find_sessions(self, job: Job) -> None:
@@ -96,11 +97,11 @@ class Moms:
                 return code if code >= 0 else 128 - code
             if job.state == "F":
                 return 1
-            self._end_if_told(process, client)
+            self._end_if_told(process, client, reached=self.is_there(host) and self.is_there(job.hosts[0]))
         return 1
 
-    def _end_if_told(self, process: subprocess.Popen, client: socket.socket) -> None:
-        """The tool passes on that it is to end. One that is killed cannot: its task lives on."""
+    def _end_if_told(self, process: subprocess.Popen, client: socket.socket, *, reached: bool) -> None:
+        """The tool passes on that it is to end. One that is killed or cut off cannot: its task lives on."""
         try:
             heard = client.recv(64)
         except TimeoutError:
@@ -108,7 +109,7 @@ class Moms:
         except OSError:
             heard = b""
         child = child_of(process.pid)
-        if heard and child:
+        if heard and child and reached:
             os.kill(child, signal.SIGKILL)
         elif not heard:
             time.sleep(TICK_SECONDS)

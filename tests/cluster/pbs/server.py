@@ -3,6 +3,8 @@
 The job script runs on the first host only, at home, under a login shell. Tasks get neither its exports nor its folder
 nor its PATH. pbsdsh exits 0 whatever happens. A host that is lost goes unnoticed. At qdel and at the walltime every
 process of the job's sessions gets TERM, and KILL ten seconds later; what has left those sessions is forgotten.
+A job whose first host is out of reach is deleted only by force, which no host hears of: the first one ends what it has
+of the job some time after it is back, the others never do.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ HERE = Path(__file__).parent
 TOOLS = ("qsub", "qstat", "qdel", "pbsdsh", "pbs_tmrsh")
 QUEUES = ("workq", "gpu")
 UNKNOWN_QUEUE = 170
+NO_MOM = 222
 KILL_DELAY_SECONDS = 10.0
 LOST_SECONDS = 300.0
+DISCARD_SECONDS = 20.0
 
 
 class Server:
@@ -123,7 +127,7 @@ class Server:
                 with self.moms.lock:
                     return qstat(self.jobs, argv)
             case "qdel":
-                return self._delete(argv[-1])
+                return self._delete(argv[-1], by_force=argv[:-1] == ["-W", "force"])
             case "pbs_tmrsh":
                 return self.moms.remote_shell(self.jobs.get(environ.get("PBS_JOBID", "")), argv, client)
             case _:
@@ -145,7 +149,7 @@ class Server:
     def rewrite(self, request: Request) -> None:
         """What a site's own hook makes of a request; here nothing."""
 
-    def _delete(self, name: str) -> tuple[int, str, str]:
+    def _delete(self, name: str, *, by_force: bool) -> tuple[int, str, str]:
         job = self.jobs.get(name)
         if job is None:
             return UNKNOWN_JOB, "", f"qdel: Unknown Job Id {name}\n"
@@ -154,6 +158,10 @@ class Server:
         with self.moms.lock:
             if job.state in "QH":
                 job.state = "F"
+            elif not self.moms.is_there(job.hosts[0]):
+                if not by_force:
+                    return NO_MOM, "", f"qdel: Server could not connect to MOM {name}\n"
+                job.state, job.is_forced = "F", True
             else:
                 self._ask_to_end(job)
         return 0, "", ""
@@ -174,6 +182,14 @@ class Server:
                 self._try_to_run(job)
         elif job.state == "R":
             self._watch(job)
+        elif job.is_forced and self.moms.is_there(job.hosts[0]):
+            self._discard(job)
+
+    def _discard(self, job: Job) -> None:
+        job.back_since = job.back_since or time.monotonic()
+        if time.monotonic() - job.back_since > DISCARD_SECONDS:
+            self.moms.signal(job, signal.SIGKILL, job.hosts[0])
+            job.is_forced = False
 
     def _try_to_run(self, job: Job) -> None:
         chunks = job.request.chunks
@@ -184,7 +200,7 @@ class Server:
         if cpus > self.cpus or gpus > self.gpus or (scatter and len(chunks) > len(self.cluster.names)):
             job.comment = "Can Never Run: Insufficient amount of resource: ncpus"
             return
-        free = [host for host in self.cluster.names if host not in busy and self.cluster.nodes[host].is_on]
+        free = [host for host in self.cluster.names if host not in busy and self.moms.is_there(host)]
         if len(free) * per_host < len(chunks):
             job.comment = "Not Running: Insufficient amount of resource: ncpus"
             return
@@ -224,6 +240,8 @@ class Server:
             if time.monotonic() - job.lost_since < self.lost_after:
                 return
             code, job.exit_status = 0, 0
+        else:
+            job.lost_since = None
         if code is None:
             return
         if job.ending_since is not None and self.kill_delay and self.moms.sessions(job):

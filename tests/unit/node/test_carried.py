@@ -5,11 +5,12 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
 from echelon.bundle import node_side
-from echelon.job import Job, Resources, Script, ScriptKind
+from echelon.job import Enclosure, Job, Resources, Script, ScriptKind
 from echelon.node.carried import host_environ, sent_along, wait_for_environment
 from echelon.node.channel import Channel, ChannelClosed
 from echelon.node.messages import Bind, Environment, Ping, to_wire
@@ -127,6 +128,23 @@ def test_a_host_keeps_what_is_its_own_and_takes_the_rest():
     assert host_environ({"PATH": "/opt/bin", "A": "b"}, own, JOB) == {
         "PATH": "/opt/bin", "A": "b", "TMPDIR": "/var/tmp/pbs.1", "PBS_NODENUM": "1", "CUDA_VISIBLE_DEVICES": "GPU-2",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "enclosed",
+    [
+        {"environment": "venv", "enclosure": Enclosure(venv="/v")},
+        {"enclosure": Enclosure(modules=("cuda",))},
+        {"environment": "enroot", "enclosure": Enclosure(image="x.sqsh")},
+        {},
+    ],
+)
+def test_the_key_to_the_sealed_environment_ends_with_the_agent(enclosed):
+    """Ranks do not get it, and it is not written down beside what it opens."""
+    environ = host_environ({"A": "b"}, {KEY_VARIABLE: "00", "PBS_NODENUM": "1", "X": "y"}, replace(JOB, **enclosed))
+    assert environ["A"] == "b"
+    assert environ["PBS_NODENUM"] == "1"
+    assert KEY_VARIABLE not in environ
 
 
 @pytest.mark.parametrize(

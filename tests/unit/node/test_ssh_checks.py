@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from echelon.job import Job, Resources, Script, ScriptKind
-from echelon.node.hosts.ssh_checks import clock_remark, problem_of_host, refusal, remark_of, remarks_of, script_of
+from echelon.node.hosts.ssh_checks import problem_of_clock, problem_of_host, refusal, remark_of, remarks_of, script_of
 from echelon.node.hosts.ssh_connection import Report
 from echelon.node.hosts.ssh_words import Problem
 
@@ -58,8 +58,9 @@ def test_only_a_script_that_is_not_sent_must_be_there(job, path):
     [(1000.0, None), (1005.9, None), (995.1, None), (1091.0, "90 s ahead of ours"), (910.0, "90 s behind ours")],
 )
 def test_a_clock_counts_as_wrong_beyond_what_the_way_took(clock, words):
-    remark = clock_remark("gpu1", replace(GOOD, time=clock), 1000.0, 1001.0)
-    assert remark is None if words is None else words in remark
+    problem = problem_of_clock("gpu1", replace(GOOD, time=clock), 1000.0, 1001.0)
+    assert problem is None if words is None else words in problem.what
+    assert problem is None or "set its clock" in problem.hint
 
 
 def test_one_problem_is_an_error_of_its_own():

@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Mapping
+from functools import partial
 
 from echelon.errors import EchelonError
 from echelon.events import Kind, append_event
 from echelon.job import Job
 from echelon.node.hosts import Unreachable
 from echelon.node.hosts.claim import Claim
-from echelon.node.hosts.slurm import first_host_is_down
+from echelon.node.hosts.slurm import first_host, is_down
 from echelon.node.hosts.slurm_requeue import put_back
 from echelon.run_dir import AttemptDir, RunDir
 
@@ -28,16 +29,16 @@ def requeue_without_supervisor(job: Job, attempt: AttemptDir, environ: Mapping[s
         follow_up(job, RunDir(attempt.path.parent), attempt, environ, PATIENCE_SECONDS)
     if job.scheduler != "slurm":
         return
-    run_dir = RunDir(attempt.path.parent)
+    run_dir, first = RunDir(attempt.path.parent), first_host(environ)
     claim = Claim(attempt)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:
-            if first_host_is_down(environ):
+            if is_down(first, environ):
                 if claim.is_ours():
-                    put_back(run_dir, environ, ())
-                    reason = "the host of the supervisor is down"
-                    append_event(run_dir.events, Kind.REQUEUED, attempt.number, reason=reason, counts=False)
+                    facts = {"reason": "the host of the supervisor is down", "lost_hosts": [first], "counts": False}
+                    note = partial(append_event, run_dir.events, Kind.REQUEUED, attempt.number, **facts)
+                    put_back(job, run_dir, environ, (first,), note)
                 return
         except Unreachable:
             pass  # it may be this node that is cut off

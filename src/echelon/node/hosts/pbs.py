@@ -10,6 +10,7 @@ from echelon.batch_facts import PBS
 from echelon.command import typed
 from echelon.errors import EnvironmentProblem, SchedulerError
 from echelon.job import Job
+from echelon.node import succession
 from echelon.node.carried import sent_along
 from echelon.node.hosts import Host, Hosts, Question
 from echelon.node.hosts.batch_job import BatchHosts, patiently, reserve_of
@@ -18,8 +19,6 @@ from echelon.node.interfaces import own_address
 from echelon.run_dir import RunDir
 from echelon.sealed import KEY_VARIABLE
 
-LEAVE_SECONDS = 8.0  # an agent whose channel is closed ends its ranks and cleans up in less
-REQUEUE_PATIENCE_SECONDS = 900.0
 WAYS = ("pbs_tmrsh", "pbsdsh", "ssh")
 """What starts a task on another host, best first."""
 
@@ -68,6 +67,12 @@ def task_argv(way: str, tool: str, host: str, index: int, argv: Sequence[str]) -
             return [tool, "-n", "-o", "BatchMode=yes", host, typed(argv)]
 
 
+def printing_to(output: Path, argv: Sequence[str]) -> list[str]:
+    """What a task prints goes nowhere, or into a file of PBS's own: why an agent could not start is said with the rest
+    of the job. Pure."""
+    return ["/bin/sh", "-c", 'if [ -w "$0" ]; then exec >>"$0" 2>&1; fi; exec "$@"', str(output), *argv]
+
+
 class PbsHosts(BatchHosts):
     early_seconds = 0.0  # PBS gives no notice of its own
 
@@ -91,7 +96,7 @@ class PbsHosts(BatchHosts):
     def start(self, node: int, argv: Sequence[str]) -> subprocess.Popen[bytes]:
         """In our session, on purpose: PBS ends sessions, and whatever has left them goes on for ever."""
         if node > 0:
-            argv = self._task(self.all[node].name, argv)
+            argv = self._task(self.all[node].name, printing_to(self._run_dir.job_output, argv))
         return subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=self._environ)
 
     def _task(self, host: str, argv: Sequence[str]) -> list[str]:
@@ -112,7 +117,14 @@ class PbsHosts(BatchHosts):
 
 
 def submit_successor(run_dir: RunDir, environ: Mapping[str, str]) -> None:
-    """The same script once more, after this job. A cancel that came meanwhile was for this job alone."""
+    """The same script once more, after this job, unless somebody did it before us. Raises Unreachable."""
+    if not succession.is_followed(environ["PBS_JOBID"], run_dir.read_native_id()):
+        _submit(run_dir, environ)
+    if run_dir.cancel_mark.exists():  # it was for the job that ran then
+        _withdraw(run_dir.read_native_id(), environ)
+
+
+def _submit(run_dir: RunDir, environ: Mapping[str, str]) -> None:
     sealed = ("-v", KEY_VARIABLE) if KEY_VARIABLE in environ else ()
     options = ["-W", f"depend=afterany:{environ['PBS_JOBID']}", *sealed]
     try:
@@ -124,5 +136,10 @@ def submit_successor(run_dir: RunDir, environ: Mapping[str, str]) -> None:
             hint="echelon resume {run}, from a login node",
         ) from error
     run_dir.write(run_dir.native_id, f"{successor}\n".encode())
-    if run_dir.cancel_mark.exists():
+
+
+def _withdraw(successor: str, environ: Mapping[str, str]) -> None:
+    try:
         ask("qdel", [successor], PBS.outside(environ))
+    except subprocess.CalledProcessError as refusal:
+        print(f"the run was cancelled, and its successor {successor} is not deleted: {refusal.stderr}", flush=True)

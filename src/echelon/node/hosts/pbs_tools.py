@@ -12,7 +12,7 @@ from echelon.batch_facts import PBS
 from echelon.node.hosts import Standing
 from echelon.node.hosts.asking import Asked, run
 
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 3.0  # a host counts as lost a heartbeat and this long after its last word
 CONFIGURATION = Path("/etc/pbs.conf")
 USUAL = "/opt/pbs"
 WAITS = ("Q", "H", "W", "T")

@@ -95,14 +95,18 @@ class SlurmHosts(BatchHosts):
         return ask_for_standing(self._id, self._restarts, self._environ)
 
     def requeue(self, lost: Sequence[str]) -> None:
-        patiently(lambda: put_back(self._run_dir, self._environ, lost), "Slurm")
+        patiently(lambda: put_back(self._job, self._run_dir, self._environ, lost), "Slurm")
 
 
-def first_host_is_down(environ: Mapping[str, str]) -> bool:
-    """Whether Slurm has given up the host that the supervisor ran on; raises Unreachable."""
-    first = slurm_step.hosts(environ, ("SLURM_JOB_NODELIST",))[0]
+def first_host(environ: Mapping[str, str]) -> str:
+    """The one that the supervisor runs on."""
+    return slurm_step.hosts(environ, ("SLURM_JOB_NODELIST",))[0]
+
+
+def is_down(host: str, environ: Mapping[str, str]) -> bool:
+    """Whether Slurm has given it up; raises Unreachable."""
     try:
-        line = ask(["scontrol", "show", "node", first, "-o"], environ)
+        line = ask(["scontrol", "show", "node", host, "-o"], environ)
     except subprocess.CalledProcessError:
         return False
     return "State=DOWN" in line

@@ -17,7 +17,7 @@ from echelon.job import Job
 from echelon.node.channel import Channel, ChannelClosed, interests
 from echelon.node.code_archive import pack
 from echelon.node.hosts import Host, Hosts, Question
-from echelon.node.hosts.ssh_checks import clock_remark, problem_of_host, refusal, remark_of, remarks_of, script_of
+from echelon.node.hosts.ssh_checks import problem_of_clock, problem_of_host, refusal, remark_of, remarks_of, script_of
 from echelon.node.hosts.ssh_connection import Connection, Report
 from echelon.node.hosts.ssh_words import HOST_PYTHON, Problem, carried, is_host_lost, problem_of_ssh, ssh_argv
 from echelon.node.remote import Brief
@@ -108,7 +108,9 @@ class SshHosts:
         if connection.report is None:
             return None
         self._addresses[connection.host] = connection.report.address
-        return problem_of_host(connection.host, self._job, connection.report)
+        host, report = connection.host, connection.report
+        clock = problem_of_clock(host, report, connection.asked_at, connection.heard_at)
+        return problem_of_host(host, self._job, report) or clock
 
     def _too_late(self, connection: Connection, seconds: float) -> Problem:
         what = f"it has not answered within {seconds:.0f} s"
@@ -125,11 +127,7 @@ class SshHosts:
         self._ready = good
         reports = {host: c.report for host, c in good.items() if c.report is not None}
         self._pack_code(reports.values())
-        clocks = (
-            clock_remark(host, report, good[host].asked_at, good[host].heard_at) for host, report in reports.items()
-        )
-        self._remarks = list(map(remark_of, problems.values()))
-        self._remarks += [*filter(None, clocks), *remarks_of(reports, self._job)]
+        self._remarks = [*map(remark_of, problems.values()), *remarks_of(reports, self._job)]
 
     def _sees_the_run(self, report: Report) -> bool:
         """Whether its ranks do: a container of the user's own making may have other folders than its host."""

@@ -39,13 +39,18 @@ def problem_of_host(host: str, job: Job, report: Report) -> Problem | None:
     return None
 
 
-def clock_remark(host: str, report: Report, asked_at: float, heard_at: float) -> str | None:
+def problem_of_clock(host: str, report: Report, asked_at: float, heard_at: float) -> Problem | None:
     """Which of two failures came first is told by the hosts' clocks."""
     ahead = max(report.time - heard_at, 0.0) + min(report.time - asked_at, 0.0)
     if abs(ahead) < CLOCK_SECONDS:
         return None
     side = "ahead of" if ahead > 0 else "behind"
-    return f"the clock of {host} is {abs(ahead):.0f} s {side} ours: set it (ntp), for the first failure is told by time"
+    return Problem(
+        host=host,
+        what=f"its clock is {abs(ahead):.0f} s {side} ours",
+        why="which of two failures came first is told by the hosts' clocks",
+        hint="set its clock, and have it kept right by NTP: sudo timedatectl set-ntp true, on that host",
+    )
 
 
 def remarks_of(hosts: Mapping[str, Report], job: Job) -> list[str]:

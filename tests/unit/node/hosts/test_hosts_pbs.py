@@ -1,6 +1,7 @@
 """The hosts of a PBS job: which they are, how a task starts on one, when the job ends. Plain values."""
 
 import os
+import subprocess
 import time
 from datetime import timedelta
 
@@ -11,11 +12,12 @@ from echelon.errors import EnvironmentProblem, SchedulerError
 from echelon.events import Kind, read_events
 from echelon.job import Job, Policies, Resources, Script, ScriptKind
 from echelon.node.clock import Clock
-from echelon.node.hosts import Unreachable, pbs_orphans
+from echelon.node.hosts import Unreachable, pbs_orphans, pbs_tools, slurm_tools
 from echelon.node.hosts.batch_job import reserve_of
 from echelon.node.hosts.pbs import (
     PbsHosts,
     names_of,
+    printing_to,
     read_nodefile,
     submit_successor,
     task_argv,
@@ -78,6 +80,24 @@ def test_without_a_list_of_hosts_there_is_a_sentence(environ):
 )
 def test_a_task_is_started_by_what_there_is(way, argv):
     assert task_argv(way, "TOOL", "n2", 3, ["python", "-I", "it's"]) == argv
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_a_task_prints_is_added_to_the_jobs_output_where_there_is_one(tmp_path, there):
+    output = tmp_path / "it's $HOME"
+    if there:
+        output.write_text("before\n")
+    argv = printing_to(output, ["sh", "-c", 'echo "$1"; echo why >&2; exit 7', "sh", 'it\'s a "b"'])
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 7
+    said = output.read_text().removeprefix("before\n") if there else done.stdout + done.stderr
+    assert said == 'it\'s a "b"\nwhy\n'
+
+
+def test_a_server_that_hangs_is_given_up_soon_enough():
+    """A loss may take the heartbeat and four seconds until it is known."""
+    assert pbs_tools.ANSWER_SECONDS < 4.0
+    assert slurm_tools.ANSWER_SECONDS < 4.0
 
 
 # Tools
