@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from echelon.exit_codes import TIME_LIMIT
-from echelon.node.faults import Fault, fault_of, is_consequence, signal_name
+from echelon.node.blame import blamed, loss_of
+from echelon.node.faults import Fault, signal_name
 from echelon.node.gather import alive, begin, begin_when_gathered, finish, ready, requeue, with_node
 from echelon.node.leaving import asks_for_another_attempt, in_time
 from echelon.node.messages import Exit
@@ -185,21 +186,7 @@ def _still_pending(state: State) -> Decision:
 def _stopped(state: State) -> Decision:
     if state.outcome is not None:
         return finish(state, state.outcome)
-    return recover(tally(state) if state.members else state, _fault(state))
-
-
-def _fault(state: State) -> Fault:
-    """A node that was lost explains the errors of those who waited for it."""
-    fault = state.fault or fault_of(tuple(state.exits.values()))
-    if fault is not None and (fault.exit is None or not is_consequence(fault.exit)):
-        return fault
-    lost = next((node for node in state.members if node in state.losses), None)
-    return fault or Fault(sentence="the ranks stopped") if lost is None else _loss(state, lost)
-
-
-def _loss(state: State, node: int) -> Fault:
-    name, loss = state.hosts.get(node, f"node {node}"), state.losses[node]
-    return Fault(sentence=f"{name} was lost: {loss.value}", host_lost=loss is Loss.HOST)
+    return recover(tally(state) if state.members else state, blamed(state))
 
 
 # Nodes that leave
@@ -220,7 +207,7 @@ def _lost(state: State, event: AgentLost) -> Decision:
         return state, (end, *actions)
     if state.phase is not Phase.GATHERING and event.node not in state.members:
         return state, (end,)  # a spare: nothing that runs is hurt
-    state, actions = _stop(state, fault=_loss(state, event.node))
+    state, actions = _stop(state, fault=loss_of(state, event.node))
     return state, (end, *actions)
 
 
