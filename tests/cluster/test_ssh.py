@@ -11,16 +11,19 @@ import pytest
 
 from cluster import UID, Cluster
 from node import wait_for
-from running import ONCE_MORE
-from running import SCRIPTS as RUNTIME_SCRIPTS
+from ssh_hosts import (
+    LONG,
+    STEPS,
+    agents_on,
+    clients,
+    on,
+    two_by_two,
+    wait_for_steps,
+)
 from tool import Tool
 
 SCRIPTS = Path(__file__).parent / "scripts"
-STEPS = RUNTIME_SCRIPTS / "steps.py"  # the checkout is at the same place on every host; the user's files are not
 HIDDEN = "nobody may see this"
-ALL = ("supervisor", "ssh", "bootstrap")
-SETUP = ("--setup", "true")  # the least of an environment
-LONG = ("--steps", "3000", "--seconds", "0.1")
 NASTY = 'it\'s $HOME `id` "x" \\ ; rm -rf / #\nsecond line\t!'
 
 
@@ -28,45 +31,6 @@ NASTY = 'it\'s $HOME `id` "x" \\ ; rm -rf / #\nsecond line\t!'
 def cluster():
     with Cluster(nodes=0, ssh_hosts=3) as up:
         yield up
-
-
-def on(hosts, *flags):
-    return ("--on", "ssh", "--hosts", hosts, "--python", sys.executable, *flags)
-
-
-def two_by_two(*flags):
-    return on("h1,h2", "-g", "2", "--cold", *flags)
-
-
-def processes_on(cluster, *hosts):
-    """By host, whatever runs there and is not sshd's own."""
-    return {host: left for host in hosts if (left := cluster.nodes[host].leftovers())}
-
-
-def wait_for_steps(run, rank, step=2, generation=0):
-    wait_for(lambda: f"generation {generation} step {step}\n" in run.rank_log(rank), f"rank {rank} to take steps", 40)
-
-
-def gone_within(cluster, seconds, *hosts):
-    wait_for(lambda: not processes_on(cluster, *hosts), f"nothing to run on {hosts}", seconds)
-
-
-def clients(cluster, host):
-    return [
-        p for p in cluster.leftovers().get("ctl", []) if p.command.startswith("ssh ") and f"-- {host} " in p.command
-    ]
-
-
-def agents_on(cluster, host):
-    return [p for p in cluster.leftovers().get(host, []) if " remote " in p.command]
-
-
-def supervisor_of(cluster):
-    (found,) = [p for p in cluster.leftovers()["ctl"] if " supervise " in p.command]
-    return found.pid
-
-
-# Running
 
 
 def test_two_hosts_that_share_nothing_train_together(cluster, echelon):
@@ -160,239 +124,6 @@ def test_the_next_attempt_starts_from_here_too(echelon):
         "requeued",
         "finished",
     ]
-
-
-# Ends
-
-
-def test_cancel_ends_a_submitted_run(cluster, echelon):
-    run = echelon.submit(*two_by_two(), STEPS, *LONG)
-    wait_for_steps(run, 3)
-    assert run.status()["state"] == "RUNNING"
-    assert echelon("cancel", run.id).returncode == 0
-    gone_within(cluster, 5, "h1", "h2", "h3", "ctl")
-    assert run.status()["state"] == "CANCELLED"
-
-
-def test_a_failing_rank_has_its_verdict(echelon):
-    result = echelon("run", *two_by_two(), STEPS, "--do", "raise", "--who", "2")
-    assert result.returncode == 1
-    assert "rank 2 on h2 raised ValueError: rank 2 is unhappy" in result.stderr
-    assert 'raise ValueError(f"rank {rank} is unhappy")' in result.stderr
-
-
-def test_a_killed_rank_costs_one_restart(echelon):
-    result = echelon("run", *two_by_two("--restarts", "1"), STEPS, "--do", "kill", "--who", "3")
-    assert result.returncode == 0, result.stderr
-    (fault,) = echelon.only_run().events("fault")
-    assert fault["fault"] == "rank 3 on h2 was killed by SIGKILL"
-
-
-def test_stacks_of_a_hang_come_back(echelon):
-    result = echelon("run", *two_by_two("--hang-timeout", "2s"), STEPS, "--do", "sleep")
-    run = echelon.only_run()
-    assert result.returncode == 1
-    for rank in range(4):
-        assert "steps.py" in (run.path / "attempt-0" / f"rank-{rank}.stacks").read_text()
-
-
-def killed(cluster, who):
-    """The supervisor, what it talks to both hosts with, or what holds that for an agent in an environment."""
-    if who == "supervisor":
-        return [supervisor_of(cluster)]
-    if who == "ssh":
-        return [p.pid for host in ("h1", "h2") for p in clients(cluster, host)]
-    return [p.pid for host in ("h1", "h2") for p in cluster.leftovers()[host] if "exec(eval(" in p.command]
-
-
-@pytest.mark.parametrize(
-    ("who", "inside"), [(who, ()) for who in ("supervisor", "ssh")] + [(who, SETUP) for who in ALL]
-)
-def test_nothing_runs_on_after_its_connection(cluster, echelon, who, inside):
-    run = echelon.submit(*two_by_two(*inside), STEPS, *LONG)
-    wait_for_steps(run, 3)
-    pids = killed(cluster, who)
-    assert pids
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    gone_within(cluster, 5, "h1", "h2")
-    if who == "supervisor":
-        (run.path / "token").unlink()  # it had no time to
-    else:
-        assert "was lost" in run.wait()["fault"]
-
-
-def test_a_torn_connection_is_made_anew(cluster, echelon):
-    run = echelon.submit(*two_by_two("--restarts", "1"), STEPS, *ONCE_MORE)
-    wait_for_steps(run, 3)
-    os.kill(clients(cluster, "h2")[0].pid, signal.SIGKILL)
-    assert run.wait()["outcome"] == "succeeded"
-    assert [event["hosts"] for event in run.events("generation")] == [["h1", "h2"], ["h1", "h2"]]
-
-
-def test_nothing_runs_on_of_a_start_that_was_cut_short(cluster, echelon):
-    """The supervisor is killed while torch is still being imported."""
-    run = echelon.submit(*on("h1,h2", "-g", "2"), STEPS)
-    starting = wait_for(lambda: [p for p in cluster.leftovers().get("h2", []) if " warm " in p.command], "a starter")
-    assert starting
-    os.kill(supervisor_of(cluster), signal.SIGKILL)
-    gone_within(cluster, 5, "h1", "h2")
-    (run.path / "token").unlink()
-
-
-@pytest.mark.parametrize(("starter_too", "inside"), [(False, ()), (True, ()), (False, SETUP)])
-def test_a_killed_agent_leaves_nothing_and_is_replaced(cluster, echelon, starter_too, inside):
-    """With its starter goes the last one who could tidy up; the next agent does."""
-    run = echelon.submit(*two_by_two("--restarts", "1", *inside), STEPS, *ONCE_MORE)
-    wait_for_steps(run, 3)
-    (agent,) = agents_on(cluster, "h2")
-    starters = [p for p in cluster.leftovers()["h2"] if " warm " in p.command]
-    os.kill(agent.pid, signal.SIGSTOP)  # or it would replace its starter
-    for process in (*(starters if starter_too else ()), agent):
-        os.kill(process.pid, signal.SIGKILL)
-    assert run.wait()["outcome"] == "succeeded"
-    assert [event["fault"] for event in run.events("fault")] == ["h2 was lost: its agent died"]
-
-
-def test_a_run_that_waits_for_a_slow_host_can_be_cancelled(cluster, echelon):
-    slow = cluster.home_of("h1") / ".bashrc"
-    slow.write_text("sleep 30\n")
-    run = echelon.submit(*two_by_two(), STEPS)
-    wait_for(lambda: clients(cluster, "h1"), "ssh")
-    began = time.monotonic()
-    assert echelon("cancel", run.id).returncode == 0
-    slow.unlink()
-    assert run.status()["state"] == "CANCELLED"
-    assert time.monotonic() - began < 15
-    cluster.end_leftovers()  # the shell sleeps on
-
-
-# Hosts that are lost
-
-
-def test_a_spare_host_takes_the_place_of_a_lost_one(cluster, echelon):
-    run = echelon.submit(
-        *on("h1,h2,h3", "-N", "2", "--spare-nodes", "1", "-g", "2", "--cold", "--heartbeat", "2s"),
-        STEPS, *ONCE_MORE,
-    )  # fmt: skip
-    wait_for_steps(run, 3)
-    cluster.power_off("h2")
-    assert run.wait()["outcome"] == "succeeded"
-    assert [event["hosts"] for event in run.events("generation")] == [["h1", "h2"], ["h1", "h3"]]
-    assert "h2 was lost: it fell silent" in run.events("fault")[0]["fault"]
-
-
-def test_without_a_spare_the_run_goes_on_smaller(cluster, echelon):
-    run = echelon.submit(
-        *two_by_two("--min-nodes", "1", "--heartbeat", "2s"),
-        STEPS,
-        *ONCE_MORE,
-    )
-    wait_for_steps(run, 3)
-    cluster.power_off("h1")
-    assert run.wait()["outcome"] == "succeeded"
-    assert [event["hosts"] for event in run.events("generation")] == [["h1", "h2"], ["h2"]]
-
-
-def test_with_too_few_hosts_left_the_run_fails_and_names_the_lost(cluster, echelon):
-    run = echelon.submit(*two_by_two("--restarts", "3", "--heartbeat", "2s"), STEPS, *LONG)
-    wait_for_steps(run, 3)
-    cluster.power_off("h2")
-    end = run.wait()
-    assert end["outcome"] == "failed"
-    assert "1 of 2 nodes are left (lost: h2)" in end["reason"]
-    gone_within(cluster, 5, "h1")
-
-
-def test_a_link_that_is_cut_for_a_moment_costs_nothing(cluster, echelon):
-    run = echelon.submit(*two_by_two(), STEPS, "--steps", "60", "--seconds", "0.1")
-    wait_for_steps(run, 3)
-    cluster.cut("h2")
-    time.sleep(3)
-    cluster.heal("h2")
-    assert run.wait()["outcome"] == "succeeded"
-    assert len(run.events("generation")) == 1
-
-
-# Hosts that cannot be used
-
-
-def test_all_that_is_wrong_is_said_at_once(cluster, echelon):
-    """Down, refused, a changed key, an unknown name, no torch, a wrong clock: one error within ten seconds."""
-    configure(cluster, changed=cluster.home_of("h2").parent.parent / "h3" / "key.pub")
-    cluster.power_off("h1")
-    fast, login = wrong_clock(cluster, "h2", "python3"), cluster.home_of("h2") / ".bashrc"
-    login.write_text("PATH=$HOME:$PATH\n")
-    began = time.monotonic()
-    result = echelon("run", "--on", "ssh", "--hosts", "h1,refusing,changed,nobody,h3,h2", STEPS)
-    took = time.monotonic() - began
-    for file in (cluster.home / ".ssh" / "config", fast, login):
-        file.unlink()
-    assert result.returncode == 5
-    assert "6 of 6 hosts cannot be used" in result.stderr
-    for words in (
-        "h1: it does not answer", "ssh: connect to host h1 port 22: ",
-        "refusing: it refuses connections", "Connection refused",
-        "changed: its host key has changed", "ssh-keygen -R changed",
-        "nobody: nobody knows that name", "Could not resolve hostname",
-        "h3: the Python there has no torch: /usr/bin/python3", "--python PATH",
-        "h2: its clock is 90 s ahead of ours", "set its clock",
-    ):  # fmt: skip
-        assert words in result.stderr, result.stderr
-    assert took < 12
-    assert echelon.only_run().events("generation") == []
-
-
-def configure(cluster, changed):
-    """Names of the user's own for hosts that misbehave."""
-    config = cluster.home / ".ssh" / "config"
-    known = cluster.home / ".ssh" / "changed_hosts"
-    known.write_text(f"changed {changed.read_text()}")
-    config.write_text(
-        "Host refusing\n  HostName h2\n  HostKeyAlias h2\n  Port 2222\n"
-        f"Host changed\n  HostName h2\n  UserKnownHostsFile {known}\n  HostKeyAlias changed\n"
-    )
-    for file in (config, known):
-        os.chown(file, UID, UID)
-
-
-def test_a_host_that_is_down_is_passed_over_where_others_are_enough(cluster, echelon):
-    cluster.power_off("h1")
-    result = echelon("run", *on("h1,h2,h3", "-N", "2", "--spare-nodes", "1", "--cold"), STEPS)
-    assert result.returncode == 0, result.stderr
-    assert [event["hosts"] for event in echelon.only_run().events("generation")] == [["h2", "h3"]]
-    assert "warning: h1 is left out: it does not answer" in result.stderr
-
-
-def wrong_clock(cluster, host, name):
-    """A Python whose clock is wrong until it has answered stands in for the host's."""
-    python = cluster.home_of(host) / name
-    python.write_text(
-        f"#!{sys.executable} -I\nimport sys, time\nright = time.time\ntime.time = lambda: right() + 90\nexec(sys.argv[3])\n"
-    )
-    python.chmod(0o755)
-    return python
-
-
-def test_a_host_with_a_wrong_clock_is_passed_over_where_others_are_enough(cluster, echelon):
-    python = wrong_clock(cluster, "h1", "python")
-    (cluster.home_of("h2") / "python").symlink_to(sys.executable)
-    options = ("--on", "ssh", "--python", "./python", "--cold")
-    alone = echelon("run", *options, "--hosts", "h1", "--", "true")
-    both = echelon("run", *options, "--hosts", "h1,h2", "-N", "1", "--spare-nodes", "1", "--", "true")
-    for file in (python, cluster.home_of("h2") / "python"):
-        file.unlink()
-    assert alone.returncode == 5, alone.stderr
-    assert "h1: its clock is 90 s ahead of ours" in alone.stderr
-    assert "try     set its clock" in alone.stderr
-    assert both.returncode == 0, both.stderr
-    assert "warning: h1 is left out: its clock is 90 s ahead of ours" in both.stderr
-
-
-def test_an_interface_that_is_not_there_is_named(echelon):
-    result = echelon("run", *on("h1,h2", "--cold", "--interface", "ib7"), STEPS)
-    assert result.returncode == 3
-    assert "no interface ib7 with an address on h" in result.stderr
 
 
 # Naming hosts
