@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from running import SCRIPTS, wait_for
+from slurm_story import SAVE, TRAIN, finished, kill_rank, native_id
 from taken import samples, steps, undisturbed
-from test_slurm import SAVE, TRAIN, finished, kill_rank, native_id
 
 NO_MPI = shutil.which("mpirun") is None and "SKIP_NOTHING" not in os.environ
 MPIRUN = pytest.param("mpirun", marks=pytest.mark.skipif(NO_MPI, reason="Open MPI is not installed"))

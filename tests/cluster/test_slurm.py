@@ -1,39 +1,14 @@
-"""The story of a user on a real Slurm: from the login node, on nodes that fail, and nothing is left behind."""
+"""The story of a user on a real Slurm: from the login node to the end, and nothing is left behind."""
 
 import json
 import sys
 from pathlib import Path
 
-import pytest
-
 from running import Run, wait_for
-from taken import samples, steps, undisturbed
+from slurm_story import TRAIN, finished, waiting
+from taken import samples, undisturbed
 
-SCRIPTS = Path(__file__).parent / "scripts"
-TRAIN, SAVE = SCRIPTS / "train.py", SCRIPTS / "save.py"
 NASTY = ["--flag=a b", "it's", '"quoted"', "$HOME", "`id`", "a\\b", "*", "", "new\nline", "ünï", "--", "-N", "5", "a,b"]
-
-
-def native_id(run: Run) -> str:
-    return (run.path / "native_id").read_text().strip()
-
-
-def kill_rank(cluster, run: Run, rank: int) -> None:
-    """The pid of the event is the node's own; its node's processes are known by their machine-wide pids."""
-    pid = run.pid_of(rank)
-    host = next(event["hosts"] for event in run.events("generation"))[rank // 2]
-    cluster.run(host, ["kill", "-KILL", str(pid)])
-
-
-def waiting(run: Run, rank: int = 0) -> None:
-    """Until the ranks stand still where --wait-for holds them."""
-    wait_for(lambda: any(line.startswith("step 3 ") for line in steps(run, rank)), f"step 3 of rank {rank}")
-
-
-def finished(run: Run, outcome: str, seconds: float = 90) -> dict:
-    event = wait_for(lambda: run.events("finished"), "the end of the run", seconds)[-1]
-    assert event["outcome"] == outcome, (event, (run.path / "job.out").read_text())
-    return event
 
 
 def test_a_run_from_the_login_node_to_its_end(cluster, echelon):
@@ -83,171 +58,6 @@ def test_cancelling_gives_the_ranks_their_grace(echelon):
     assert "goodbye" in run.rank_log(0)
     assert "goodbye" in run.rank_log(1)
     assert run.status()["state"] == "CANCELLED"
-
-
-def test_a_failing_rank_is_the_verdict(echelon):
-    result = echelon("run", "-N", "2", "--procs-per-node", "2", TRAIN, "--fail", "3")
-    assert result.returncode == 1
-    assert "rank 3 on n2 raised ValueError: this rank was told to fail" in result.stderr
-    why = echelon("why", echelon.only_run().id)
-    assert "rank 3 on n2" in why.stdout
-
-
-def test_a_killed_rank_costs_a_generation_and_nothing_else(cluster, echelon):
-    go = echelon.folder / "go"
-    options = ["-N", "2", "--procs-per-node", "2", "--restarts", "1"]
-    run = echelon.submit(*options, TRAIN, "--samples", "24", "--wait-for", go, "--state", echelon.folder / "state")
-    waiting(run)
-    kill_rank(cluster, run, 2)
-    wait_for(lambda: len(run.events("generation")) == 2, "the next generation")
-    go.touch()
-    finished(run, "succeeded")
-    (fault,) = run.events("fault")
-    assert fault["fault"] == "rank 2 on n2 was killed by SIGKILL"
-
-
-@pytest.mark.parametrize("way", ["spare", "smaller"])
-def test_a_node_without_power(cluster, echelon, way):
-    go = echelon.folder / "go"
-    room = ["--spare-nodes", "1"] if way == "spare" else ["--min-nodes", "1"]
-    options = ["-N", "2", *room, "--procs-per-node", "2", "--heartbeat", "4s"]
-    run = echelon.submit(*options, TRAIN, "--samples", "24", "--wait-for", go, "--state", echelon.folder / "state")
-    waiting(run)
-    (cluster.power_off if way == "spare" else cluster.shut_down)("n2")
-    generation = wait_for(lambda: run.events("generation")[1:], "the next generation")[0]
-    assert generation["hosts"] == (["n1", "n3"] if way == "spare" else ["n1"])
-    go.touch()
-    finished(run, "succeeded")
-    (fault,) = run.events("fault")
-    assert fault["fault"] == f"n2 was lost: {'it fell silent' if way == 'spare' else 'its agent died'}"
-
-
-def test_a_node_without_power_and_nothing_to_replace_it(cluster, echelon):
-    """The next attempt gets other nodes."""
-    go = echelon.folder / "go"
-    options = ["-N", "2", "--requeues", "1", "--heartbeat", "4s"]
-    run = echelon.submit(*options, TRAIN, "--samples", "20", "--wait-for", go, "--state", echelon.folder / "state")
-    waiting(run)
-    cluster.power_off("n2")
-    wait_for(lambda: run.events("requeued"), "the requeue")
-    go.touch()
-    finished(run, "succeeded")
-    assert [event["attempt"] for event in run.events("started")] == [0, 1]
-    hosts = [event["hosts"] for event in run.events("generation")]
-    assert hosts[0] == ["n1", "n2"]
-    assert "n2" not in hosts[1]
-
-
-def test_a_link_that_is_cut_for_three_seconds_costs_nothing(cluster, echelon):
-    run = echelon.submit("-N", "2", "--heartbeat", "10s", TRAIN, "--samples", "60")
-    waiting(run)
-    cluster.cut("n2")
-    cluster.run("ctl", ["sleep", "3"])
-    cluster.heal("n2")
-    finished(run, "succeeded")
-    assert len(run.events("generation")) == 1
-    assert run.events("fault") == []
-
-
-def test_the_first_node_is_lost(cluster, echelon):
-    """Its supervisor is gone; the job comes back on other nodes."""
-    go = echelon.folder / "go"
-    state = echelon.folder / "state"
-    options = ["-N", "2", "--heartbeat", "4s", "--requeues", "1"]
-    run = echelon.submit(*options, TRAIN, "--samples", "20", "--wait-for", go, "--state", state)
-    waiting(run)
-    before = json.loads(state.read_text())["consumed"]
-    cluster.power_off("n1")
-    wait_for(lambda: len(run.events("started")) == 2, "the next attempt", 90)
-    go.touch()
-    finished(run, "succeeded")
-    assert "n1" not in run.events("generation")[-1]["hosts"]
-    assert f"from {before}" in run.rank_log(0, attempt=1)
-
-
-def test_the_first_node_is_cut_off_and_commits_nothing_more(cluster, echelon):
-    """Its supervisor ends what it has, though it still sees the run's folder; the job comes back on other nodes."""
-    options = ["-N", "2", "--heartbeat", "4s", "--requeues", "1"]
-    run = echelon.submit(*options, SAVE, "--samples", "160", "--seconds", "0.1")
-    wait_for(lambda: "step 12 " in run.rank_log(0), "a checkpoint")
-    cluster.cut("n1")
-    began = wait_for(lambda: run.events("started")[1:], "the next attempt", 90)[0]["time"]
-    finished(run, "succeeded")
-    assert "n1" not in run.events("generation")[-1]["hosts"]
-    reasons = [event["reason"] for event in run.events("requeued")]  # the agents tell of it, too, and may be first
-    assert any("n1 is cut off" in reason for reason in reasons), reasons
-    ours = [process for process in cluster.processes("n1") if "save.py" in process.command]
-    assert ours == [], "ranks of a supervisor that nobody hears"
-    assert {event["attempt"] for event in run.events("checkpoint") if event["time"] > began} == {1}
-    (saved,) = [int(line.split()[1]) for line in run.rank_log(0, attempt=1).splitlines() if line.startswith("from ")]
-    assert saved > 0
-    assert samples(run, 2, 2)[2 * saved - 160 :] == undisturbed(160)[2 * saved :]
-
-
-def test_the_time_limit_with_notice_checkpoint_requeue_and_resume(cluster, echelon):
-    size = ["-N", "2", "--procs-per-node", "2"]
-    policy = ["--time", "60s", "--notice", "25s", "--requeues", "4"]
-    run = echelon.submit(*size, *policy, SAVE, "--samples", "400", "--seconds", "0.35")
-    peer = echelon.submit(*size, SAVE, "--samples", "400", "--seconds", "0")
-    finished(run, "succeeded", 140)
-    attempts = len(run.events("started"))
-    assert attempts >= 2
-    assert all(event["reason"] == "the ranks stopped in time" for event in run.events("requeued"))
-    assert {event["attempt"] for event in run.events("notice")} >= set(range(attempts - 1))
-    assert samples(run, 4, attempts) == undisturbed(400)
-    finished(peer, "succeeded")
-    assert weights(run, attempts - 1) == weights(peer, 0), "bit for bit those of a run that nobody disturbed"
-
-
-def weights(run: Run, attempt: int) -> str:
-    (line,) = [line for line in run.rank_log(0, attempt).splitlines() if line.startswith("weights ")]
-    return line
-
-
-def test_an_administrator_requeues_the_job(cluster, echelon):
-    state, go = echelon.folder / "state", echelon.folder / "go"
-    run = echelon.submit("-N", "2", TRAIN, "--samples", "20", "--state", state, "--wait-for", go)
-    waiting(run)
-    cluster.run("ctl", ["scontrol", "requeue", native_id(run)], user="root")
-    wait_for(lambda: run.events("requeued"), "the requeue to be noticed")
-    go.touch()
-    finished(run, "succeeded")
-    assert [event["attempt"] for event in run.events("started")] == [0, 1]
-    assert samples(run, 2, 2)[-12:] == undisturbed(20)[-12:]
-
-
-def test_where_requeueing_is_not_allowed_a_successor_follows(cluster, echelon):
-    state = echelon.folder / "state"
-    run = echelon.submit("-N", "2", "--requeues", "1", TRAIN, "--samples", "60", "--state", state)
-    waiting(run)
-    first = native_id(run)
-    cluster.run("ctl", ["scontrol", "update", f"JobId={first}", "Requeue=0"], user="root")
-    cluster.run("ctl", ["scancel", "--batch", "--signal=USR1", first])
-    finished(run, "succeeded")
-    assert native_id(run) != first
-    assert [event["attempt"] for event in run.events("started")] == [0, 1]
-    assert samples(run, 2, 2) == undisturbed(60)
-
-
-def test_a_scancel_by_hand_is_the_end(cluster, echelon):
-    """Ranks die of the same TERM as in a preemption, and yet the job does not come back."""
-    run = echelon.submit("-N", "2", "--requeues", "3", TRAIN, "--samples", "600")
-    waiting(run)
-    cluster.run("ctl", ["scancel", native_id(run)])
-    wait_for(lambda: not cluster.jobs(), "the job to leave the queue")
-    assert run.status()["state"] == "CANCELLED"
-    assert run.events("requeued") == []
-
-
-def test_preemption_gives_notice_and_the_run_comes_back(cluster, echelon):
-    """Slurm tells every process of the job, ranks too; the library outlives that, saves, and goes on later."""
-    run = echelon.submit("-N", "2", "-p", "low", SAVE, "--samples", "120", "--seconds", "0.1")
-    waiting(run)
-    cluster.run("ctl", ["sbatch", "-p", "high", "-N4", "--exclusive", "--wrap", "sleep 1"])
-    requeued = wait_for(lambda: run.events("requeued"), "the requeue")[0]
-    assert requeued["counts"] is False
-    finished(run, "succeeded")
-    assert samples(run, 2, 2) == undisturbed(120)
 
 
 def test_two_runs_on_the_same_nodes(cluster, echelon):
