@@ -14,6 +14,7 @@ from echelon.node.situation import (
     Finish,
     GiveNotice,
     Hopeless,
+    LauncherLost,
     Loss,
     NodeState,
     NodeStopped,
@@ -29,7 +30,9 @@ from echelon.node.situation import (
     StartAgent,
     StartRanks,
     StopRanks,
+    StoreLost,
     TimeIsUp,
+    WarningCame,
 )
 
 nodes = st.integers(0, 3)
@@ -61,7 +64,9 @@ recipes = st.one_of(
     st.builds(lambda off, node: lambda now: NodeStopped(now + off, node), generations, nodes),
     st.builds(lambda node: lambda now: NodeStopped(now, node), nodes),
     st.builds(lambda phase: lambda _: PhaseTimedOut(phase), st.sampled_from(Phase)),
-    st.sampled_from([lambda _: NoticeDue(), lambda _: TimeIsUp(), lambda _: Hopeless(BROKEN)]),
+    st.builds(lambda off: lambda now: StoreLost(now + off, "host0"), generations),
+    st.builds(lambda off: lambda now: LauncherLost(now + off, "torchrun has left"), generations),
+    st.sampled_from([lambda _: NoticeDue(), lambda _: TimeIsUp(), lambda _: WarningCame(), lambda _: Hopeless(BROKEN)]),
     st.builds(lambda signum: lambda _: CancelAsked(signum), st.sampled_from([SIGINT, SIGTERM, 99])),
 )
 any_rules = st.builds(

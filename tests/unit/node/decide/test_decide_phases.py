@@ -11,6 +11,7 @@ from echelon.node.situation import (
     AgentLost,
     CancelAsked,
     Hopeless,
+    LauncherLost,
     Loss,
     NodeStopped,
     NoticeDue,
@@ -21,7 +22,9 @@ from echelon.node.situation import (
     RankExited,
     RanksHung,
     StacksWritten,
+    StoreLost,
     TimeIsUp,
+    WarningCame,
 )
 
 
@@ -56,6 +59,9 @@ EVERY_KIND = (
     RanksHung(0, "hung"),
     StacksWritten(0, 0),
     NodeStopped(0, 0),
+    StoreLost(0, "host0"),
+    LauncherLost(0, "torchrun has left"),
+    WarningCame(),
     *(PhaseTimedOut(phase) for phase in Phase),
     NoticeDue(),
     TimeIsUp(),
