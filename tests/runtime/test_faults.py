@@ -128,7 +128,7 @@ def test_ranks_die_with_their_killed_agent_and_the_run_recovers(echelon):
 
 def test_a_killed_starter_is_one_fault(echelon):
     run = echelon.submit(*TWO_BY_TWO, "--restarts", "1", STEPS, *ONCE_MORE)
-    run.pid_of(3)
+    wait_for(lambda: len(run.events("rank_ready")) == 4, "every starter to be ready: one that never was cannot start")
     starters = [pid for pid, line in marked_processes(echelon.mark) if "echelon.pyz warm" in line]
     os.kill(starters[0], signal.SIGKILL)
     assert run.wait()["outcome"] == "succeeded"
