@@ -37,8 +37,7 @@ class Where:
     main_port: str
     launcher_port: str
     """Where the launcher's own processes meet, if not at the main port."""
-    own_address: str = ""
-    """Empty where nobody knows it before the node does."""
+    own_address: str
     hosts: tuple[str, ...]
     """By node rank."""
     folder: str

@@ -38,7 +38,7 @@ def meeting(job: Job, where: Where) -> tuple[tuple[str, ...], dict[str, str]]:
         f"--rdzv-endpoint={where.main_address}:{where.launcher_port}",
         f"--rdzv-id={where.launcher_port}",
         f"--rdzv-conf=is_host={where.is_first}",  # said outright, for torch would match names of hosts
-        *((f"--local-addr={where.own_address}",) if where.own_address else ()),
+        f"--local-addr={where.own_address}",
     )
     return options, {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
