@@ -1,6 +1,8 @@
 """What every benchmark shares: side by side, turn about, medians with their spread, ratios as the result."""
 
+import atexit
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -19,13 +21,16 @@ class Trial:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="bench-"))
+        atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
         self.mark = uuid.uuid4().hex
+        (self.folder / "tmp").mkdir()  # torchrun never takes its own folders away
         self.env = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
             "ECHELON_RUNS": str(self.folder / "runs"),
             "XDG_STATE_HOME": str(self.folder / "state"),
+            "TMPDIR": str(self.folder / "tmp"),
             "BENCH_FOLDER": str(self.folder),
             "BENCH_MARK": self.mark,
         }
