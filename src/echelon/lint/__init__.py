@@ -1,0 +1,1 @@
+"""Finds the traps in hand-written sbatch and PBS scripts. Reads text, starts nothing."""

@@ -1,0 +1,7 @@
+"""Sets of names, written as one text."""
+
+from __future__ import annotations
+
+
+def names(text: str) -> frozenset[str]:
+    return frozenset(text.split())

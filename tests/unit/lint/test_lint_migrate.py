@@ -1,0 +1,245 @@
+"""The command that replaces a script, and that `echelon render` takes it."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from linting import HEAD, script
+
+from echelon.backends.pbs.script import RESERVED_OPTIONS as SET_FOR_PBS
+from echelon.backends.slurm.script import RESERVED_OPTIONS as SET_FOR_SLURM
+from echelon.lint.migrate.command import find_replacement
+from echelon.lint.migrate.request import NATIVE, parse_slurm_time, scaled_memory
+from echelon.lint.run import lint_files
+
+SRUN = "srun --kill-on-bad-exit=1"
+TUTORIALS = Path(__file__).parents[4] / "shared" / "seeds"
+
+
+def replacement(text, path="job.sbatch", companions=None):
+    return find_replacement(script(text, path), (companions or {}).get)
+
+
+def command(text, **options):
+    found = replacement(text, **options)
+    return " ".join(found.command[2:])
+
+
+CASES = {
+    "torchrun": (
+        f"{HEAD}{SRUN} torchrun --nproc-per-node=4 --max-restarts=3 t.py --lr 1e-4\n",
+        "-N 2 -g 4 --restarts 3 t.py --lr 1e-4",
+    ),
+    "module": (f"{HEAD}{SRUN} torchrun --nproc-per-node=4 -m pkg.train --x\n", "-N 2 -g 4 -m pkg.train --x"),
+    "one task per rank": (f"{HEAD.replace('node=1', 'node=4')}{SRUN} python t.py\n", "-N 2 -g 4 t.py"),
+    "cpu ranks": (
+        "#!/bin/bash\n#SBATCH -N 1\n#SBATCH --ntasks-per-node=8\nsrun python t.py\n",
+        "--procs-per-node 8 t.py",
+    ),
+    "booking": (
+        "#!/bin/bash\n#SBATCH -p gpu\n#SBATCH -A nlp -t 1-12:00:00\n#SBATCH -J my.run -q high\n#SBATCH --mail-user=a@b.c\npython t.py\n",
+        "--time 36h -p gpu -A nlp --qos high --mail a@b.c --name my.run t.py",
+    ),
+    "cpus and memory": (
+        f"{HEAD.replace('node=1', 'node=4')}#SBATCH -c 8\n#SBATCH --mem-per-cpu=4G\n{SRUN} python t.py\n",
+        "-N 2 -g 4 --cpus 32 --mem 128G t.py",
+    ),
+    "other options": (
+        f"{HEAD}#SBATCH --exclusive\n#SBATCH --switches=1\n#SBATCH --gres=gpu:4,nvme:100\n{SRUN} torchrun t.py\n".replace(
+            "#SBATCH --gpus-per-node=4\n", ""
+        ),
+        "-N 2 -g 4 --slurm exclusive --slurm switches=1 --slurm gres=nvme:100 t.py",
+    ),
+    "type of GPU": (
+        "#!/bin/bash\n#SBATCH --gres=gpu:a100:2\ntorchrun --nproc-per-node=2 t.py\n",
+        "-g 2 --gpu-type a100 t.py",
+    ),
+    "environment": (
+        f"{HEAD}module load cuda/12 gcc\nsource .venv/bin/activate\nexport A=1 B='x y'\n{SRUN} torchrun t.py\n",
+        "-N 2 -g 4 --modules cuda/12 --modules gcc --venv .venv --set A=1 --set B='x y' t.py",
+    ),
+    "conda": (
+        f"{HEAD}source ~/conda/etc/profile.d/conda.sh\nconda activate dl\n{SRUN} torchrun t.py\n",
+        "-N 2 -g 4 --conda dl t.py",
+    ),
+    "container": (
+        f"{HEAD}{SRUN} apptainer exec --nv -B /data /img/t.sif torchrun t.py\n",
+        "-N 2 -g 4 --image /img/t.sif --mount /data:/data t.py",
+    ),
+    "pyxis": (
+        f"{HEAD}{SRUN} --container-image=/i.sqsh --container-mounts=/a:/b torchrun t.py\n",
+        "-N 2 -g 4 --image /i.sqsh --env pyxis --mount /a:/b t.py",
+    ),
+    "accelerate": (
+        f"{HEAD}{SRUN} accelerate launch --num_machines 2 --mixed_precision bf16 t.py\n",
+        "-N 2 -g 4 --launcher accelerate --launcher-option mixed_precision=bf16 t.py",
+    ),
+    "legacy": (
+        f"{HEAD}{SRUN} python -m torch.distributed.launch --nproc_per_node=4 t.py\n",
+        "-N 2 -g 4 --launcher legacy t.py",
+    ),
+    "notice and requeue": (
+        f"{HEAD}#SBATCH -t 2:00:00\n#SBATCH --signal=B:USR1@300\n#SBATCH --requeue\n{SRUN} torchrun t.py\n",
+        "-N 2 -g 4 --time 2h --notice 5m --requeues 10 t.py",
+    ),
+    "values of the login shell": (
+        f"{HEAD}D=$HOME/data\n{SRUN} torchrun $D/t.py --d $D\n",
+        '-N 2 -g 4 "$HOME/data/t.py" --d "$HOME/data"',
+    ),
+    "even split": (
+        "#!/bin/bash\n#SBATCH -N 2\n#SBATCH -n 4\n#SBATCH --gpus-per-task=1\nsrun python t.py\n",
+        "-N 2 -g 2 t.py",
+    ),
+    "array": ("#!/bin/bash\n#SBATCH --array=0-9%2\npython t.py\n", "--array 0-9%2 t.py"),
+}
+CHUNKS = """\
+#!/bin/bash
+#PBS -l select=2:ncpus=16:ngpus=4:mem=64gb:system=x
+#PBS -l walltime=02:30:00
+#PBS -q gpu
+#PBS -P ab12
+#PBS -N my_run
+mpiexec torchrun --nproc-per-node=4 t.py
+"""
+PBS_CASES = {
+    "chunks": (
+        CHUNKS,
+        "-N 2 -g 4 --cpus 16 --mem 64G --pbs chunk.system=x --time 150m -p gpu -A ab12 --name my_run t.py",
+    ),
+    "gadi": (
+        "#!/bin/bash\n#PBS -q gpuvolta\n#PBS -l ncpus=96,ngpus=8,mem=200GB\n#PBS -l storage=gdata/ab12\ntorchrun --nproc-per-node=4 t.py\n",
+        "--site gadi -N 2 -g 4 --mem 100G -p gpuvolta --pbs storage=gdata/ab12 t.py",
+    ),
+    "torque": (
+        "#!/bin/bash\n#PBS -l nodes=1:ppn=8:gpus=2\n#PBS -m abe\n#PBS -M a@b.c\npython t.py\n",
+        "-g 2 --cpus 8 --mail a@b.c --mail-type FAIL,BEGIN,END t.py",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), [*CASES.values(), *PBS_CASES.values()], ids=[*CASES, *PBS_CASES])
+def test_replacing_command(text, expected):
+    assert command(text) == expected
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("project")
+    for name in (
+        "t.py",
+        "main.py",
+        "training_script.py",
+        "distributed_sampling_multinode.py",
+        "my_huggingface_trainer.py",
+    ):
+        (folder / name).touch()
+    (folder / "data").mkdir()
+    (folder / "data" / "t.py").touch()
+    (folder / "pkg").mkdir()
+    (folder / "pkg" / "train.py").touch()
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / ".venv"], check=True)
+    return folder
+
+
+def render(folder, words, where):
+    environ = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(folder), "USER": "someone"}
+    environ |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+    text = " ".join(words).replace(
+        "echelon run", f"exec {shlex.quote(sys.executable)} -m echelon render --on {where}", 1
+    )
+    return subprocess.run(["bash", "-c", text], cwd=folder, env=environ, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("text", [text for text, _ in CASES.values()], ids=CASES)
+def test_command_for_slurm_can_be_rendered(folder, text):
+    done = render(folder, replacement(text).command, "slurm")
+    assert done.returncode == 0, done.stderr
+    assert "#SBATCH --nodes=" in done.stdout
+
+
+@pytest.mark.parametrize("text", [text for text, _ in PBS_CASES.values()], ids=PBS_CASES)
+def test_command_for_pbs_can_be_rendered(folder, text):
+    done = render(folder, replacement(text).command, "pbs")
+    assert done.returncode == 0, done.stderr
+    assert "#PBS " in done.stdout
+
+
+def test_commands_of_the_tutorials_can_be_rendered(folder):
+    """Their paths are those of other machines, so the last one is replaced."""
+    for found in lint_files([str(path) for path in sorted(TUTORIALS.glob("*.txt"))], []).replacements:
+        words = [word if "/scratch/" not in word else ".venv" if "Venv" in word else "t.py" for word in found.command]
+        where = "pbs" if "gadi" in words else "slurm"
+        done = render(folder, words, where)
+        assert done.returncode == 0, f"{' '.join(words)}\n{done.stderr}"
+
+
+MISSING = {
+    "secret": ("export WANDB_API_KEY=x", "line 5: WANDB_API_KEY: export it in the shell that you submit from"),
+    "value of the job": ("export OUT=/tmp/$SLURM_JOB_ID", "line 5: export OUT=/tmp/$SLURM_JOB_ID"),
+    "folder": ("cd /data/project", "line 5: cd /data/project: type the command in that folder"),
+    "second program": ("python prepare.py", "line 5: python prepare.py (a run starts one program)"),
+    "module path": ("module use /opt/m", "line 5: module use: set MODULEPATH in the shell that you submit from"),
+}
+
+
+@pytest.mark.parametrize(("line", "note"), MISSING.values(), ids=MISSING)
+def test_lost_options_are_listed(line, note):
+    assert replacement(f"{HEAD}{line}\n{SRUN} torchrun t.py\n").missing == (note,)
+
+
+def test_arguments_that_exist_only_in_the_job_are_listed():
+    found = replacement(f'{HEAD}{SRUN} torchrun t.py --id $SLURM_JOB_ID "$@"\n')
+    assert found.command[-2:] == ("t.py", "--id")
+    assert found.missing == (
+        "line 5: the argument $SLURM_JOB_ID: its value exists only in the job",
+        "line 5: the arguments of the script ($@): type them at the end",
+    )
+
+
+def test_script_on_the_nodes_is_followed():
+    task = script("#!/bin/bash\nconda activate dl\ntorchrun --nproc-per-node=4 t.py --x 1\n").source
+    text = f"{HEAD}MASTER_ADDR=$HOSTNAME\n{SRUN} bash ./task.sh $MASTER_ADDR\n"
+    assert command(text, companions={"task.sh": task}) == "-N 2 -g 4 --conda dl t.py --x 1"
+    assert replacement(text).command is None
+    assert "does not show which Python script it runs" in replacement(text).missing[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#!/bin/bash\ntorchrun t.py\n",
+        f"{HEAD}echo hi\n",
+        f"{HEAD}srun ./solver in.dat\n",
+        f"{HEAD}exec python -I /runs/a/echelon.pyz supervise /runs/a\n",
+    ],
+    ids=["no directives", "no launch", "not python", "made by echelon"],
+)
+def test_other_scripts_have_no_replacement(text):
+    assert replacement(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30", 1800), ("1:30", 90), ("2:00:00", 7200), ("1-0", 86400), ("1-2:30", 95400), ("0", None), ("infinite", None)],
+)
+def test_time_limits_of_slurm(text, seconds):
+    found = parse_slurm_time(text)
+    assert (found.total_seconds() if found else None) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "factor", "size"), [("16G", 2, "32G"), ("500m", 1, "500M"), ("16Go", 1, "16G"), ("x", 1, None)]
+)
+def test_memory_per_node(text, factor, size):
+    assert scaled_memory(text, factor) == size
+
+
+def test_nothing_that_echelon_sets_is_passed_unchanged():
+    assert NATIVE.isdisjoint(SET_FOR_SLURM)
+    for text, _ in PBS_CASES.values():
+        words = shlex.split(command(text))
+        native = [words[i + 1].partition("=")[0] for i, word in enumerate(words) if word == "--pbs"]
+        assert not set(native) & SET_FOR_PBS.keys()
