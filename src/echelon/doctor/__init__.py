@@ -1,0 +1,1 @@
+"""`echelon doctor`: checks of this machine and of the nodes of a job. Node side: standard library only."""
