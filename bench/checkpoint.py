@@ -1,4 +1,4 @@
-"""Saving and restoring 500 MB of model and Adam state on four ranks, beside torch's own ways."""
+"""Saves and restores 500 MB of model and Adam state on four ranks, and compares with torch's own functions."""
 
 import json
 import shutil

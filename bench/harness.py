@@ -1,4 +1,4 @@
-"""What every benchmark shares: side by side, turn about, medians with their spread, ratios as the result."""
+"""Shared by all benchmarks: runs the candidates alternately and prints medians, minimum, maximum and ratios."""
 
 import atexit
 import os
@@ -14,16 +14,18 @@ from pathlib import Path
 
 SCRIPTS = Path(__file__).parent / "scripts"
 DEADLINE_SECONDS = 120
+BEFORE = os.environ.get("BENCH_BEFORE")
+"""Another checkout, which is measured in the same run (tools/bench --before FOLDER)."""
 
 
 class Trial:
-    """A folder and an environment of its own, and a mark by which all processes of the trial are found."""
+    """A separate folder and environ, and a variable in it by which all processes of the trial are found."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="bench-"))
         atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
         self.mark = uuid.uuid4().hex
-        (self.folder / "tmp").mkdir()  # torchrun never takes its own folders away
+        (self.folder / "tmp").mkdir()  # torchrun never removes its own folders
         self.env = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
@@ -69,7 +71,8 @@ def torchrun(ranks: int, script: str, *flags: str) -> list[str]:
 
 
 def side_by_side(rows: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
-    """Turn about, so that a noisy minute is shared by all."""
+    """Alternates between the candidates, so that a noisy minute affects all of them."""
+    rows = add_rows_before(rows) if BEFORE else rows
     results: dict[str, list[float]] = {name: [] for name in rows}
     for _ in range(repeats):
         for name, measure in rows.items():
@@ -77,15 +80,34 @@ def side_by_side(rows: dict[str, Callable[[], float]], repeats: int) -> dict[str
     return results
 
 
+def add_rows_before(rows: dict[str, Callable[[], float]]) -> dict[str, Callable[[], float]]:
+    """Adds the same row for the other checkout after each row of echelon."""
+    both: dict[str, Callable[[], float]] = {}
+    for name, measure in rows.items():
+        both[name] = measure
+        if name.startswith("echelon"):
+            both[f"{name}, before"] = lambda measure=measure: measure_before(measure)
+    return both
+
+
+def measure_before(measure: Callable[[], float]) -> float:
+    """Trials inherit PYTHONPATH, which takes precedence over the installed checkout."""
+    os.environ["PYTHONPATH"] = f"{BEFORE}/src"
+    try:
+        return measure()
+    finally:
+        del os.environ["PYTHONPATH"]
+
+
 def table(title: str, unit: str, results: dict[str, list[float]], *, ours: str, bound: str) -> None:
-    """Prints medians, spread, and how many times ours each is."""
+    """Prints median, minimum and maximum of each candidate, and its ratio to ours."""
     base = statistics.median(results[ours])
     print(f"\n{title} ({bound})")
-    print(f"  {'':<28}{'median':>10}{'least':>10}{'most':>10}  {unit:<6}{'times ours':>10}")
+    print(f"  {'':<36}{'median':>10}{'min':>10}{'max':>10}  {unit:<6}{'ratio':>10}")
     for name, values in results.items():
         middle = statistics.median(values)
         numbers = f"{middle:>10.3f}{min(values):>10.3f}{max(values):>10.3f}"
-        print(f"  {name:<28}{numbers}  {unit:<6}{middle / base:>10.2f}")
+        print(f"  {name:<36}{numbers}  {unit:<6}{middle / base:>10.2f}")
     sys.stdout.flush()
 
 

@@ -1,4 +1,4 @@
-"""A thousand SIGKILLs in the middle of saves: no bad load, and no step lost that was acknowledged."""
+"""Kills ranks a thousand times while they save, and counts bad loads and lost checkpoints. Both must be 0."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ if not done.stdout:
     sys.exit(done.stderr)
 told = json.loads(done.stdout)
 print(f"\nRanks killed with SIGKILL while they save: {told['kills']} times, over {told['steps']} committed steps")
-print(f"  {told['inside_a_save']} left a save unfinished; {told['unsaid']} came between a commit and its word")
+print(f"  {told['inside_a_save']} left a save unfinished; {told['unsaid']} came between a commit and its report")
 print(f"  {len(told['bad'])} bad loads of {told['loads']}, {len(told['lost'])} acknowledged checkpoints lost")
 for line in told["bad"] + told["lost"]:
     print(f"  {line}")

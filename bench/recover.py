@@ -13,7 +13,7 @@ def seconds(argv: list[str]) -> float:
     trial = Trial()
     process = trial.start(argv)
     marks = trial.wait_for("generation-0-*", RANKS)
-    time.sleep(0.5)  # let all of them settle into the loop
+    time.sleep(0.5)  # until all ranks are in the loop
     began = time.time()
     os.kill(int(marks[3].read_text().split()[1]), signal.SIGKILL)
     again = trial.wait_for("generation-1-*", RANKS)
@@ -31,6 +31,9 @@ results = side_by_side(
     repeats(5),
 )
 table(
-    "SIGKILL of one rank to the next all_reduce of 8", "s", results, ours="echelon run --restarts",
+    "SIGKILL of one rank to the next all_reduce of 8",
+    "s",
+    results,
+    ours="echelon run --restarts",
     bound="at least 10 times faster",
-)  # fmt: skip
+)

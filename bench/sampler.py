@@ -1,4 +1,4 @@
-"""A rank's indices: time to the first one, memory, and cost of each, beside torch's DistributedSampler."""
+"""Time to a rank's first index, memory, and time per index, compared with torch's DistributedSampler."""
 
 import subprocess
 import sys

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from harness import DEADLINE_SECONDS, SCRIPTS, repeats, side_by_side, table
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "cluster"))
 
 from cluster import Cluster, missing
-from echelon import hostlist
-from echelon.plan import Placement
+from echelon.placement import Placement
+from echelon.system import hostlist
 from node import wait_for
 
 RANKS_PER_NODE = 4
@@ -30,17 +31,19 @@ srun --cpus-per-task=8 {python} -m torch.distributed.run --nnodes=2 --nproc-per-
 
 
 class Trial:
-    """A folder of its own that all nodes see; jobs find it in BENCH_FOLDER."""
+    """A separate folder that all nodes see; jobs find it in BENCH_FOLDER."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.folder = cluster.make_folder()
         self.env = {
-            "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "BENCH_FOLDER": str(self.folder),
-        }  # fmt: skip
+            "OMP_NUM_THREADS": "1",
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+            "BENCH_FOLDER": str(self.folder),
+        }
 
     def by_hand(self, script: str, restarts: int = 0) -> float:
-        """When sbatch had accepted the job."""
+        """The time at which sbatch had accepted the job."""
         path = self.folder / "job.sh"
         path.write_text(
             BY_HAND.format(python=sys.executable, ranks=RANKS_PER_NODE, restarts=restarts, script=SCRIPTS / script)
@@ -61,7 +64,7 @@ class Trial:
         return sorted(path for path in self.folder.glob(pattern) if path.stat().st_size)
 
     def again(self, since: float) -> float:
-        """When the last rank was back. Under torchrun only the node that lost a rank counts a restart."""
+        """The time at which the last rank was restarted. Under torchrun only the node of that rank counts a restart."""
 
         def back() -> dict[str, float]:
             times = {path.name.split("-")[-1]: float(path.read_text().split()[0]) for path in self._marks()}
@@ -73,7 +76,7 @@ class Trial:
         return sorted(self.folder.glob("generation-*"), key=lambda path: path.stat().st_mtime)
 
     def kill(self, pid: int) -> float:
-        """The number is that of a process on one of the nodes; ranks of torchrun may be on either."""
+        """Kills the process with this pid, which is on one of the nodes; ranks of torchrun may be on either."""
         for node in self.cluster.names:
             command = self.cluster.run(node, ["cat", f"/proc/{pid}/cmdline"], check=False).stdout
             environ = self.cluster.run(node, ["cat", f"/proc/{pid}/environ"], check=False).stdout
@@ -101,7 +104,7 @@ def recovery_seconds(cluster: Cluster, submit: Callable[[Trial], float]) -> floa
     trial = Trial(cluster)
     submit(trial)
     marks = trial.marks("generation-0-*")
-    time.sleep(0.5)  # let all of them settle into the loop
+    time.sleep(0.5)  # until all ranks are in the loop
     began = trial.kill(int(marks[5].read_text().split()[1]))
     took = trial.again(began) - began
     trial.end()
@@ -113,11 +116,19 @@ def planning_seconds(nodes: int) -> float:
     names = hostlist.expand(f"rack[01-10]n[0001-{nodes // 10:04}]")
     placements = [
         Placement(
-            run_id="gpt", attempt=0, generation=0, node_rank=node, nodes=len(names), procs_per_node=8,
-            main_address="10.0.0.1", main_port=29500, store_is_up=True, max_restarts=0,
+            run_id="gpt",
+            attempt=0,
+            generation=0,
+            node_rank=node,
+            nodes=len(names),
+            procs_per_node=8,
+            main_address="10.0.0.1",
+            main_port=29500,
+            store_is_up=True,
+            max_restarts=0,
         )
         for node in range(len(names))
-    ]  # fmt: skip
+    ]
     assert placements[-1].world_size == nodes * 8
     return time.process_time() - began
 
@@ -126,7 +137,8 @@ if missing():
     sys.exit(f"no Slurm here: {missing()}")
 with Cluster(nodes=2) as cluster:
     table(
-        "sbatch to the first all_reduce, 2 nodes x 4 ranks", "s",
+        "sbatch to the first all_reduce, 2 nodes x 4 ranks",
+        "s",
         side_by_side(
             {
                 "echelon submit": lambda: start_seconds(cluster, lambda t: t.ours("first_all_reduce.py")),
@@ -134,11 +146,13 @@ with Cluster(nodes=2) as cluster:
             },
             repeats(5),
         ),
-        ours="echelon submit", bound="at least 1.5 times faster",
-    )  # fmt: skip
+        ours="echelon submit",
+        bound="at least 1.5 times faster",
+    )
     forever = "all_reduce_forever.py"
     table(
-        "SIGKILL of a rank on one of two nodes to the next all_reduce of 8", "s",
+        "SIGKILL of a rank on one of two nodes to the next all_reduce of 8",
+        "s",
         side_by_side(
             {
                 "echelon --restarts": lambda: recovery_seconds(cluster, lambda t: t.ours(forever, "--restarts", "1")),
@@ -146,7 +160,8 @@ with Cluster(nodes=2) as cluster:
             },
             repeats(5),
         ),
-        ours="echelon --restarts", bound="at least 10 times faster",
-    )  # fmt: skip
+        ours="echelon --restarts",
+        bound="at least 10 times faster",
+    )
 planned = {"10,000 nodes x 8 ranks": [planning_seconds(10_000) for _ in range(repeats(5))]}
 table("Host list and placement", "s", planned, ours="10,000 nodes x 8 ranks", bound="under 0.05 s")

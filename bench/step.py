@@ -1,4 +1,4 @@
-"""What checkpoint.steps adds to a step: the count, the report, a look at the notice, and the ranks' agreement."""
+"""The CPU time that checkpoint.steps adds to a step: count, report, check for the notice, agreement of the ranks."""
 
 import shutil
 import statistics
@@ -19,8 +19,8 @@ def pairs(length: str, steps: str) -> list[tuple[float, float]]:
     return [(float(bare), float(with_it)) for bare, with_it in map(str.split, lines)]
 
 
-print("\nCPU time between two steps of a loop over a DataLoader, 2 ranks, with the library less without (under 20 us)")
-print(f"  {'steps':<22}{'without':>10}{'with':>10}{'more by':>10}{'least':>10}{'most':>10}  us")
+print("\nCPU time between two steps of a loop over a DataLoader, 2 ranks, without and with the library (under 20 us)")
+print(f"  {'steps':<22}{'without':>10}{'with':>10}{'more':>10}{'min':>10}{'max':>10}  us")
 for name, (length, steps) in STEPS.items():
     found = [pair for _ in range(repeats(1)) for pair in pairs(length, steps)]
     bare, with_it = (statistics.median(side) for side in zip(*found, strict=True))

@@ -1,4 +1,4 @@
-"""`echelon` on this machine, as a user would type it, and the promise that nothing of its runs is left."""
+"""The `echelon` command on this machine. Checks that its runs leave no process."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from running import DEADLINE_SECONDS, AnyTool, marked_processes, wait_for
+from running import DEADLINE_SECONDS, AnyTool, marked_processes, patience, wait_for
 
 
 class Tool(AnyTool):
@@ -39,7 +39,7 @@ class Tool(AnyTool):
             cwd=cwd or self.folder,
             capture_output=True,
             text=True,
-            timeout=DEADLINE_SECONDS,
+            timeout=patience(DEADLINE_SECONDS),
             stdin=subprocess.DEVNULL,
             check=False,
             **options,

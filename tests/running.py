@@ -1,4 +1,4 @@
-"""What tests ask of a run, wherever it runs: its events, its status, its logs, its end."""
+"""Helpers for tests of a run on any backend: its events, status, logs and end."""
 
 import json
 import os
@@ -70,14 +70,20 @@ class Run:
         return wait_for(lambda: self.events("finished"), "the end of the run")[-1]
 
 
-def wait_for(condition, what: str, seconds: float = 60):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+def patience(seconds: float) -> float:
+    """A deadline of `seconds` on an idle machine, scaled by its load: a busy one needs more time for the same work."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def wait_for(condition, what: str, seconds: float = 60, *, every: float = 0.01, failure: type = AssertionError):
+    """Polls until the condition holds, and returns its value."""
+    began = time.monotonic()
+    while time.monotonic() - began < patience(seconds):
         value = condition()
         if value:
             return value
-        time.sleep(0.01)
-    raise AssertionError(f"waited {seconds} s for {what}")
+        time.sleep(every)
+    raise failure(f"waited {time.monotonic() - began:.0f} s for {what}")
 
 
 def marked_processes(mark: str) -> list[tuple[int, str]]:

@@ -1,5 +1,5 @@
-# Sourced by the other tools: makes ./.venv with torch, once, and says what it does.
-# VENV names another folder for it; PIP_EXTRA_INDEX_URL, as ever, an index with the CPU build of torch.
+# Sourced by the other tools: makes ./.venv with torch, once, and prints what it does.
+# VENV names another folder for it; PIP_EXTRA_INDEX_URL adds an index with the CPU build of torch.
 
 say() { printf '== %s\n' "$*"; }
 
@@ -13,7 +13,7 @@ as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then sudo "$@"; else return 1; fi
 }
 
-# apt_install PACKAGE...: installs what is missing, and nothing that is merely recommended; false where that is not allowed.
+# apt_install PACKAGE...: installs missing packages without recommended ones; fails if that is not allowed.
 apt_install() {
   command -v dpkg >/dev/null || return 1
   missing=
@@ -27,7 +27,7 @@ apt_install() {
     apt-get install -y -qq --no-install-recommends $missing >/dev/null
 }
 
-# without_daemons COMMAND...: packages that it installs start nothing on this machine. Debian asks policy-rc.d first.
+# without_daemons COMMAND...: packages that COMMAND installs start no daemon, because Debian checks policy-rc.d first.
 without_daemons() (
   if ! [ -e /usr/sbin/policy-rc.d ]; then
     trap 'as_root rm -f /usr/sbin/policy-rc.d' EXIT
@@ -49,8 +49,9 @@ make_environment() {
     say "making $venv"
     python3 -m venv "$venv"
   fi
-  # torch first and by its exact version: anything that asks for it later is then content with the build that is there
-  if ! "$venv/bin/python" -c 'import torch, sys; sys.exit(not torch.__version__.startswith("2.13.0"))' 2>/dev/null; then
+  # torch comes first, in its exact version, so that packages that need torch use this build
+  # looked up by its folder, because an import takes seconds
+  if ! ls -d "$venv"/lib/python3*/site-packages/torch-2.13.0*.dist-info >/dev/null 2>&1; then
     say "installing torch 2.13.0"
     "$venv/bin/pip" install --quiet torch==2.13.0 || die "torch 2.13.0 could not be installed"
   fi
@@ -63,4 +64,11 @@ make_environment() {
   fi
   PATH=$venv/bin:$PATH
   export PATH
+}
+
+# install_smoke_environments: the Pythons and torch versions of the smoke tests; their last lines name what is missing.
+install_smoke_environments() {
+  command -v gcc >/dev/null || apt_install gcc libc6-dev || say "no gcc: builds of torch for CUDA cannot be used"
+  say "installing the Pythons and torch versions of the smoke tests"
+  python "$root/tools/smoke_environments.py" || say "the smoke tests run on this Python only"
 }

@@ -1,5 +1,5 @@
-"""A picture of a real run: what a command prints on a terminal, line by line, as one SVG file. Lines come in their own
-time, but nobody wants to watch torch being imported: longer pauses are shown as a second.
+"""Records the terminal output of a command and writes it as one animated SVG file. Lines appear with their real delays,
+but pauses longer than a second are shortened to one second.
 
 python tools/picture.py docs/run.svg -- echelon run -N 2 -g 2 --restarts 1 train.py
 """
@@ -27,12 +27,12 @@ text { font: 14px ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace; 
 
 def main() -> None:
     target, _, *argv = sys.argv[1:]
-    lines = [(0.0, f"$ {shlex.join(argv)}"), *recorded(argv)]
-    Path(target).write_text(picture(shortened(lines)))
+    lines = [(0.0, f"$ {shlex.join(argv)}"), *wrap_lines(record(argv))]
+    Path(target).write_text(render_svg(shorten_pauses(lines)))
 
 
-def recorded(argv: list[str]) -> list[tuple[float, str]]:
-    """Each line with the seconds that had passed when it was complete."""
+def record(argv: list[str]) -> list[tuple[float, str]]:
+    """Runs the command. Returns each line with the seconds from the start to its end."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.execvp(argv[0], argv)
@@ -44,7 +44,7 @@ def recorded(argv: list[str]) -> list[tuple[float, str]]:
         lines += [(time.monotonic() - began, line.decode(errors="replace").rstrip("\r")) for line in whole]
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if code != 0:
-        sys.exit(f"{shlex.join(argv)} left with {code}: no picture of that")
+        sys.exit(f"{shlex.join(argv)} failed with exit code {code}; no picture was written")
     return lines
 
 
@@ -55,7 +55,17 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-def shortened(lines: list[tuple[float, str]]) -> list[tuple[float, str]]:
+def wrap_lines(lines: list[tuple[float, str]]) -> list[tuple[float, str]]:
+    """Breaks long lines as a terminal does. Lines with colours are cut off later instead."""
+    starts = [(moment, text, range(0, max(len(text), 1), COLUMNS)) for moment, text in lines]
+    return [
+        (moment, text if "\x1b" in text else text[start : start + COLUMNS])
+        for moment, text, columns in starts
+        for start in (columns[:1] if "\x1b" in text else columns)
+    ]
+
+
+def shorten_pauses(lines: list[tuple[float, str]]) -> list[tuple[float, str]]:
     shown, now, before = [], 0.0, 0.0
     for moment, text in lines:
         now, before = now + min(moment - before, LONGEST_PAUSE), moment
@@ -63,7 +73,7 @@ def shortened(lines: list[tuple[float, str]]) -> list[tuple[float, str]]:
     return shown
 
 
-def picture(lines: list[tuple[float, str]]) -> str:
+def render_svg(lines: list[tuple[float, str]]) -> str:
     width, height = COLUMNS * COLUMN_WIDTH + 2 * MARGIN, len(lines) * ROW_HEIGHT + 2 * MARGIN
     rows = "\n".join(_row(number, moment, text) for number, (moment, text) in enumerate(lines))
     return (
@@ -77,11 +87,11 @@ def picture(lines: list[tuple[float, str]]) -> str:
 def _row(number: int, moment: float, text: str) -> str:
     late = f' class="late" style="animation-delay:{moment:.2f}s"' if moment else ""
     height = MARGIN + (number + 0.75) * ROW_HEIGHT
-    return f'<text xml:space="preserve" x="{MARGIN}" y="{height:g}"{late}>{_coloured(text)}</text>'
+    return f'<text xml:space="preserve" x="{MARGIN}" y="{height:g}"{late}>{_spans(text)}</text>'
 
 
-def _coloured(text: str) -> str:
-    """Colours as the terminal was told; whatever else it was told has no place in a picture."""
+def _spans(text: str) -> str:
+    """Converts colour codes to spans and drops all other escape sequences."""
     out, colour = "", ""
     for plain, codes in re.findall(r"([^\x1b]*)(?:\x1b\[([0-9;]*)m|\x1b\[[0-9;?]*[A-Za-ln-z]|$)", text):
         shown = escape(plain[:COLUMNS])

@@ -1,4 +1,4 @@
-"""All-reduces until it is killed; says when each generation's first one was done, and by which pid."""
+"""All-reduces until it is killed. Prints when the first all_reduce of each generation was done, and the pid."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Four ranks with 500 MB of model and Adam state: what each way of saving and restoring costs; rank 0 writes JSON.
+"""Measures each way to save and restore 500 MB of model and Adam state on four ranks. Rank 0 writes JSON.
 
 checkpoint_ranks.py REPEATS
 """
@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 
 import echelon
 
-warnings.simplefilter("ignore")  # dcp has a lot to say
+warnings.simplefilter("ignore")  # torch.distributed.checkpoint prints many warnings
 logging.disable(logging.WARNING)
 
 LAYERS, WIDTH = 10, 2048
@@ -42,7 +42,7 @@ room = [torch.zeros_like(part) for part in share]
 
 
 def slowest(work):
-    """Seconds until the last rank is through."""
+    """Seconds until the last rank has finished."""
     dist.barrier()
     began = time.perf_counter()
     work()
@@ -85,10 +85,10 @@ for number in range(repeats + 1):
     row["torch.save"] = slowest(save_on_rank_0)
     row["dcp.save"] = slowest(dcp_save)
     ways = {"load": checkpoint.load, "torch.load": load_on_every_rank}
-    for name in sorted(ways, reverse=number % 2 == 0):  # turn about: who comes first has to ask for fresh memory
+    for name in sorted(ways, reverse=number % 2 == 0):  # alternate: the first one has to allocate memory
         optimizer.state.clear()  # as in a process that has just started
         row[name] = slowest(ways[name])
-    if number:  # the first round is for warming up, on all sides
+    if number:  # the first round is a warm-up for all of them
         for name, seconds in row.items():
             results[name].append(seconds)
     assert checkpoint.saved == number, checkpoint.problem

@@ -1,4 +1,4 @@
-"""Says when this rank has finished its first all_reduce."""
+"""Prints when this rank has finished its first all_reduce."""
 
 import os
 import time

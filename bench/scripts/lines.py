@@ -1,4 +1,4 @@
-"""Writes 1,250 lines a second for five seconds: eight ranks make 10,000 a second."""
+"""Writes 1,250 lines a second for five seconds, so eight ranks write 10,000 a second."""
 
 import os
 import sys

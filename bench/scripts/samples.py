@@ -1,4 +1,4 @@
-"""Prints what a sampler costs in a process of its own: samples.py echelon|torch first|memory|each LENGTH RANKS"""
+"""Measures a sampler in a separate process: samples.py echelon|torch first|memory|each LENGTH RANKS"""
 
 import sys
 import time
@@ -25,8 +25,8 @@ def first_milliseconds(*asked) -> float:
 
 
 def peak_mebibytes(*asked) -> float:
-    """Above what the process had before, while the first 100,000 indices are taken."""
-    Path("/proc/self/clear_refs").write_text("5")  # the kernel's peak begins anew
+    """The additional memory of the process while it draws the first 100,000 indices."""
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak that the kernel records
     before = status("VmRSS")
     deque(islice(sampler(*asked), 100_000), maxlen=0)
     return (status("VmHWM") - before) / 1024
@@ -47,5 +47,5 @@ def each_nanoseconds(*asked) -> float:
 MEASURES = {"first": first_milliseconds, "memory": peak_mebibytes, "each": each_nanoseconds}
 kind, measure, length, ranks = sys.argv[1], MEASURES[sys.argv[2]], int(sys.argv[3]), int(sys.argv[4])
 torch.set_num_threads(1)  # as in a rank
-deque(sampler(kind, 100, 1), maxlen=0)  # what torch loads at first use is no cost of either
+deque(sampler(kind, 100, 1), maxlen=0)  # torch loads modules at the first use, which would be counted
 print(measure(kind, length, ranks))

@@ -1,4 +1,4 @@
-"""What checkpoint.steps costs between two steps, on two ranks: step_cost.py SECONDS_OF_A_STEP STEPS
+"""Measures the CPU time of checkpoint.steps between two steps, on two ranks: step_cost.py SECONDS_OF_A_STEP STEPS
 
 Two loops over the same data, one without the library and one with it, take their steps turn about, so that a noisy
 moment is shared. What is taken is the main thread's own time from the end of one step to the beginning of the next, in

@@ -1,4 +1,4 @@
-"""Adds up the ranks, in the image, and says where: put your training in its place.
+"""Adds up the ranks inside the image and prints where each one runs. Replace it with your training.
 
 echelon run train.py
 """

@@ -1,4 +1,4 @@
-"""A graph made up on the fly, in which the neighbours of a node tell more about it than its own features do."""
+"""Generates a graph in which the neighbours of a node predict its class better than its own features do."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 CLASSES = 8
 FEATURES = 32
 SAME_CLASS = 0.4
-"""The share of edges inside of a class; the rest lead anywhere."""
+"""The share of edges between nodes of one class; the other edges are random."""
 NOISE = 5.0
-"""Of a node's features: by them alone four of ten nodes can be told."""
+"""Noise in a node's features: by them alone, four of ten nodes can be classified."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class Graph:
     labels: torch.Tensor
 
 
-def made(nodes: int, edges: int, seed: int) -> Graph:
-    """Each of the edges counts in both directions."""
+def generate_graph(nodes: int, edges: int, seed: int) -> Graph:
+    """Each edge counts in both directions."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(nodes) % CLASSES
     here = torch.randint(nodes, (edges,), generator=generator)
     alike = torch.randint(nodes // CLASSES, (edges,), generator=generator) * CLASSES + labels[here]
-    anyone = torch.randint(nodes, (edges,), generator=generator)
-    there = torch.where(torch.rand(edges, generator=generator) < SAME_CLASS, alike, anyone)
+    random = torch.randint(nodes, (edges,), generator=generator)
+    there = torch.where(torch.rand(edges, generator=generator) < SAME_CLASS, alike, random)
     ends, others = torch.cat([here, there]), torch.cat([there, here])
     centres = torch.randn(CLASSES, FEATURES, generator=generator)
     features = centres[labels] + NOISE * torch.randn(nodes, FEATURES, generator=generator)
@@ -42,8 +42,9 @@ def made(nodes: int, edges: int, seed: int) -> Graph:
     return Graph(starts, others[ends.argsort(stable=True)], features, labels)
 
 
-def loaded(folder: Path, *, nodes: int, edges: int, seed: int) -> Graph:
-    """From the folder, into which it is put first if it is not there; whole or not at all, whenever this is stopped.
+def load_graph(folder: Path, *, nodes: int, edges: int, seed: int) -> Graph:
+    """Loads the graph, and creates its file first if it is missing. The file is never incomplete, because it is renamed
+    when it is written.
 
     The file is mapped and not read: all ranks of a node share one copy of it in memory.
     """
@@ -51,7 +52,7 @@ def loaded(folder: Path, *, nodes: int, edges: int, seed: int) -> Graph:
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}")
-        torch.save(asdict(made(nodes, edges, seed)), part)
+        torch.save(asdict(generate_graph(nodes, edges, seed)), part)
         part.replace(path)
         print(f"made {path}", flush=True)
     return Graph(**torch.load(path, mmap=True, weights_only=True))

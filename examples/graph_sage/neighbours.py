@@ -1,4 +1,4 @@
-"""Neighbour sampling with torch alone: PyG's NeighborLoader needs pyg-lib or torch-sparse, which few clusters have."""
+"""Samples neighbours with torch only: PyG's NeighborLoader needs pyg-lib or torch-sparse, which few clusters have."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from graph import Graph
 
 @dataclass(frozen=True)
 class Layer:
-    """One hop: edges from nodes to targets, both numbered by their places in these lists."""
+    """One hop: edges from nodes to targets, both given by their indices in these lists."""
 
     nodes: torch.Tensor
-    """In the graph's own numbers: all targets, and the neighbours that were drawn."""
+    """Node numbers of the graph: all targets, and the neighbours that were drawn."""
     targets: torch.Tensor
-    """Their places in `nodes`."""
+    """Indices of the targets in `nodes`."""
     edges: torch.Tensor
 
     def to(self, device: torch.device) -> Layer:
-        """What the model needs of it there; the nodes stay where the graph is."""
+        """Moves the targets and edges, which the model needs. The nodes stay beside the graph."""
         return Layer(self.nodes, self.targets.to(device), self.edges.to(device))
 
 
 def layers(graph: Graph, seeds: torch.Tensor, fanouts: Sequence[int], generator: torch.Generator) -> list[Layer]:
-    """What is needed to compute the seeds, the outermost hop first: `layers(...)[0].nodes` are those to fetch."""
+    """The hops that are needed to compute the seeds, outermost first: `layers(...)[0].nodes` are the inputs."""
     found: list[Layer] = []
     for fanout in reversed(fanouts):
         found.insert(0, layer(graph, seeds, fanout, generator))
@@ -43,9 +43,10 @@ def layer(graph: Graph, seeds: torch.Tensor, fanout: int, generator: torch.Gener
 def sample(
     graph: Graph, seeds: torch.Tensor, fanout: int, generator: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """At most `fanout` neighbours of each seed, none of its edges twice: the seed's place, and the neighbour.
+    """At most `fanout` neighbours of each seed, no edge twice. Returns the index of the seed and the neighbour.
 
-    All edges of the seeds are laid out row by row and shuffled inside of their rows; the first few of each row stay.
+    All edges of the seeds are arranged in one row per seed and shuffled in their row. The first ones of each row are
+    used.
     """
     first = graph.starts[seeds]
     degrees = graph.starts[seeds + 1] - first

@@ -1,4 +1,4 @@
-"""GraphSAGE on sampled neighbours: equal shards for training, and an evaluation in which nobody waits for rank 0.
+"""GraphSAGE on sampled neighbours: equal shards for training, and an evaluation on all ranks.
 
 echelon run -N 2 --procs-per-node 2 examples/graph_sage/train.py
 """
@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import torch
-from graph import CLASSES, FEATURES, Graph, loaded
+from graph import CLASSES, FEATURES, Graph, load_graph
 from neighbours import Layer, layers
 from torch.nn.functional import cross_entropy, dropout, relu
 from torch_geometric.nn import SAGEConv
@@ -23,9 +23,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--nodes", type=int, default=20_000)
 parser.add_argument("--edges", type=int, default=300_000)
 parser.add_argument("--epochs", type=int, default=5)
-parser.add_argument("--batch-size", type=int, default=256, help="of one rank")
+parser.add_argument("--batch-size", type=int, default=256, help="batch size of one rank")
 parser.add_argument("--data", type=Path, default=Path("graph-data"), help="a folder that all ranks see")
-parser.add_argument("--kill-rank", type=int, default=-1, help="this rank dies once, of a real SIGKILL")
+parser.add_argument("--kill-rank", type=int, default=-1, help="this rank kills itself once, with SIGKILL")
 parser.add_argument("--kill-at", type=int, default=50)
 
 
@@ -40,7 +40,7 @@ class SAGE(torch.nn.Module):
         return self.second((x, x[inner.targets]), inner.edges)
 
 
-def predicted(model: torch.nn.Module, graph: Graph, seeds: torch.Tensor, generator: torch.Generator, device):
+def predict(model: torch.nn.Module, graph: Graph, seeds: torch.Tensor, generator: torch.Generator, device):
     hops = layers(graph, seeds, FANOUTS, generator)
     x = graph.features[hops[0].nodes]
     return model(x.to(device), *(hop.to(device) for hop in hops))
@@ -48,13 +48,13 @@ def predicted(model: torch.nn.Module, graph: Graph, seeds: torch.Tensor, generat
 
 @torch.no_grad()
 def accuracy(model: torch.nn.Module, graph: Graph, nodes: torch.Tensor, world) -> float:
-    """Every node once, dealt to all ranks; they meet in one all_reduce, so nobody waits while somebody else works."""
+    """Divides the nodes between all ranks, each node once. One all_reduce adds the results."""
     model.eval()
     own = nodes[world.rank :: world.size]
     generator = torch.Generator().manual_seed(SEED)
     right = torch.zeros(())
     for seeds in own.split(1024):
-        scores = predicted(model.module, graph, seeds, generator, world.device)
+        scores = predict(model.module, graph, seeds, generator, world.device)
         right += (scores.argmax(1).cpu() == graph.labels[seeds]).sum()
     model.train()
     mean = world.reduce_mean({"right": right, "nodes": len(own)})
@@ -65,7 +65,7 @@ def main() -> None:
     args = parser.parse_args()
     world = echelon.join()
     with world.main_first():
-        graph = loaded(args.data, nodes=args.nodes, edges=args.edges, seed=SEED)
+        graph = load_graph(args.data, nodes=args.nodes, edges=args.edges, seed=SEED)
 
     shuffled = torch.randperm(args.nodes, generator=torch.Generator().manual_seed(SEED))
     test, train = shuffled.split([args.nodes // 5, args.nodes - args.nodes // 5])
@@ -84,7 +84,7 @@ def main() -> None:
                 if doomed and checkpoint.step == args.kill_at:
                     os.kill(os.getpid(), signal.SIGKILL)
                 generator = torch.Generator().manual_seed(checkpoint.step * world.size + world.rank)
-                scores = predicted(model, graph, seeds, generator, world.device)
+                scores = predict(model, graph, seeds, generator, world.device)
                 loss = cross_entropy(scores, graph.labels[seeds].to(world.device))
                 optimizer.zero_grad()
                 loss.backward()

@@ -1,8 +1,8 @@
-"""Two spirals, told apart by a small network: an ordinary torchrun script that saves as it goes and resumes.
+"""Trains a small network to distinguish two spirals: an ordinary torchrun script that saves checkpoints and resumes.
 
     echelon run -N 2 -g 2 --restarts 1 examples/quickstart/train.py --kill-rank 3 --kill-at 120
 
-It imports nothing of echelon. The kill is real: rank 3 sends itself SIGKILL, once.
+It does not import echelon. The kill is real: rank 3 sends itself SIGKILL, once.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--save-every", type=int, default=50)
     parser.add_argument("--checkpoint", type=Path, default=Path("quickstart.pt"))
-    parser.add_argument("--kill-rank", type=int, default=-1, help="this rank dies once, of a real SIGKILL")
+    parser.add_argument("--kill-rank", type=int, default=-1, help="this rank kills itself once, with SIGKILL")
     parser.add_argument("--kill-at", type=int, default=120)
     args = parser.parse_args()
 
@@ -75,8 +75,8 @@ def main() -> None:
     points, labels = spirals(2000, torch.Generator().manual_seed(-1))
     right = (model(points.to(device)).argmax(1).cpu() == labels).float().mean()
     if rank == 0:
-        print(f"{right:.1%} of 2000 new points are told apart", flush=True)
-    del model  # before its group: torch 2.13 can hang where a DDP model is the last to let go of it
+        print(f"{right:.1%} of 2000 new points are classified correctly", flush=True)
+    del model  # before its group: torch 2.13 can hang if a DDP model is destroyed after it
     dist.destroy_process_group()
 
 

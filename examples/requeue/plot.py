@@ -1,4 +1,4 @@
-"""The losses of two runs as one picture: the undisturbed one as a line, the stopped one as dots upon it.
+"""Plots the losses of two runs: a line for the uninterrupted run, dots for the run that was stopped.
 
 python plot.py undisturbed/loss.csv stopped/loss.csv curve.svg
 """
@@ -11,7 +11,7 @@ WIDTH, HEIGHT, MARGIN = 720, 360, 50
 
 
 def losses(path: str) -> dict[int, float]:
-    """Of a step that was done twice the later time counts."""
+    """The loss of each step. For a step that was done twice, the later loss."""
     with Path(path).open() as file:
         return {int(step): float(loss) for step, loss in csv.reader(file)}
 

@@ -1,4 +1,4 @@
-"""What both scripts train, how they keep it, and how all ranks agree to stop. Plain torch."""
+"""The model, the data, the checkpoints and the stop of both scripts. Plain torch."""
 
 import os
 from pathlib import Path
@@ -17,18 +17,18 @@ def network() -> torch.nn.Module:
 
 
 def batch(step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A surface with hills, sampled anew in each step: which points depends on step and rank alone, so that a run
-    which was stopped and a run which was not see the same ones."""
+    """Random points of a surface. They depend only on step and rank, so a run that was stopped and a run that was not
+    see the same points."""
     points = torch.rand(BATCH, 2, generator=torch.Generator().manual_seed(step * 1000 + rank)) * 4 - 2
     return points, (points[:, :1] * 2).sin() * (points[:, 1:] * 3).cos()
 
 
 def all_must_stop(device: torch.device) -> bool:
-    """A notice reaches the nodes within moments of each other, not at once: one rank that has it stops all. Asked on
-    the rank's own device, for nccl knows no tensors on CPU."""
-    told = torch.tensor(float(echelon.notice_given()), device=device)
-    dist.all_reduce(told, op=dist.ReduceOp.MAX)
-    return bool(told)
+    """Whether any rank has got the notice: ranks do not get it at the same moment. The tensor is on the rank's own
+    device, because NCCL does not support tensors on CPU."""
+    stop = torch.tensor(float(echelon.notice_given()), device=device)
+    dist.all_reduce(stop, op=dist.ReduceOp.MAX)
+    return bool(stop)
 
 
 def newest(folder: Path) -> Path | None:
@@ -36,7 +36,7 @@ def newest(folder: Path) -> Path | None:
 
 
 def commit(draft: Path, folder: Path, step: int) -> None:
-    """What is under its final name is whole, whatever happens: a rename is all or nothing."""
+    """Renames the draft to its final name, so that a checkpoint with a final name is always complete."""
     for file in (path for path in draft.rglob("*") if path.is_file()):
         with file.open("rb") as opened:
             os.fsync(opened.fileno())

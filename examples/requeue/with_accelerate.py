@@ -1,4 +1,4 @@
-"""An ordinary accelerate script that stops in time, is requeued, and goes on where it was.
+"""An ordinary accelerate script that stops before the time limit, is requeued, and resumes.
 
 echelon run --launcher accelerate with_accelerate.py
 """
@@ -15,7 +15,7 @@ from task import all_must_stop, batch, commit, network, newest, note
 parser = argparse.ArgumentParser()
 parser.add_argument("--out", type=Path, default=Path("accelerate-out"))
 parser.add_argument("--steps", type=int, default=600)
-parser.add_argument("--pause", type=float, default=0.1, help="seconds; a larger model would need them")
+parser.add_argument("--pause", type=float, default=0.1, help="seconds per step, in place of a larger model")
 args = parser.parse_args()
 
 accelerator = Accelerator(cpu=not torch.cuda.is_available())
@@ -26,7 +26,7 @@ args.out.mkdir(exist_ok=True, parents=True)
 
 
 def say(text: str) -> None:
-    if accelerator.is_main_process:  # accelerator.print would, on every node
+    if accelerator.is_main_process:  # accelerator.print would print once per node
         print(text, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""A script from the days of `python -m torch.distributed.launch`, which once put --local-rank among its arguments.
+"""A script for `python -m torch.distributed.launch`, which in older versions of torch passed --local-rank.
 
 echelon run --launcher legacy with_launch.py
 """
@@ -18,13 +18,13 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--local-rank", "--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", "0")))
 parser.add_argument("--out", type=Path, default=Path("launch-out"))
 parser.add_argument("--steps", type=int, default=600)
-parser.add_argument("--pause", type=float, default=0.1, help="seconds; a larger model would need them")
+parser.add_argument("--pause", type=float, default=0.1, help="seconds per step, in place of a larger model")
 args = parser.parse_args()
 
 on_gpu = torch.cuda.is_available()
 device = torch.device("cuda", args.local_rank) if on_gpu else torch.device("cpu")
 if on_gpu:
-    torch.cuda.set_device(device)  # or every rank's first collective would be on GPU 0
+    torch.cuda.set_device(device)  # otherwise the first collective of every rank would use GPU 0
 dist.init_process_group("nccl" if on_gpu else "gloo")
 rank = dist.get_rank()
 model = DistributedDataParallel(network().to(device))

@@ -1,4 +1,4 @@
-"""The text that is learned: the numbers from one to ninety-nine in words, and a few once more, cut into windows."""
+"""The training text: the numbers from one to ninety-nine in words, a few of them twice, cut into windows."""
 
 import torch
 
@@ -14,15 +14,15 @@ def words() -> list[str]:
     return ONES + TEENS + [ten + one for ten in TENS for one in ("", *(f"-{word}" for word in ONES[:9]))]
 
 
-def encoded(text: str) -> torch.Tensor:
+def encode(text: str) -> torch.Tensor:
     return torch.tensor([LETTERS.index(letter) for letter in text])
 
 
 class Windows(torch.utils.data.Dataset):
-    """Each sample is its own number, so that a reader can tell which ones were taken, and some letters in a row."""
+    """Each sample has its index, so that a trace can show which samples were used, and a window of letters."""
 
     def __init__(self):
-        self.text = encoded("".join(f"{word}, " for word in [*words(), *words()[:10]]))
+        self.text = encode("".join(f"{word}, " for word in [*words(), *words()[:10]]))
 
     def __len__(self):
         return len(self.text) - WINDOW

@@ -1,4 +1,4 @@
-"""A small network learns to count in English, letter by letter; the outline is ours, the methods are its own.
+"""Trains a small network to count in English, letter by letter, with a subclass of echelon.Trainer.
 
 echelon run -N 2 --procs-per-node 2 --restarts 1 examples/trainer/train.py --kill-rank 3
 """
@@ -10,21 +10,21 @@ import signal
 from pathlib import Path
 
 import torch
-from counting import LETTERS, Windows, encoded
+from counting import LETTERS, Windows, encode
 
 import echelon
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=300)
 parser.add_argument("--every", type=int, default=25, help="steps between checkpoints")
-parser.add_argument("--kill-rank", type=int, default=-1, help="this rank dies once, of a real SIGKILL")
+parser.add_argument("--kill-rank", type=int, default=-1, help="this rank kills itself once, with SIGKILL")
 parser.add_argument("--kill-at", type=int, default=120)
-parser.add_argument("--trace", type=Path, help="a folder in which each rank writes down the samples of each step")
+parser.add_argument("--trace", type=Path, help="folder in which each rank records the samples of each step")
 args = parser.parse_args()
 
 
 class Reader(torch.nn.Module):
-    """What comes after each letter, given those before it."""
+    """Predicts the letter after each letter, from the letters before it."""
 
     def __init__(self):
         super().__init__()
@@ -52,7 +52,7 @@ class Counting(echelon.Trainer):
 
     def train_step(self, batch):
         samples, letters = batch
-        self.obey(samples)
+        self.trace_and_kill(samples)
         guesses, _ = self.model(letters[:, :-1])
         loss = torch.nn.functional.cross_entropy(guesses.flatten(0, 1), letters[:, 1:].flatten())
         if self.checkpoint.step % 50 == 0:
@@ -66,8 +66,8 @@ class Counting(echelon.Trainer):
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
 
-    def obey(self, samples):
-        """What the command line asked for besides training."""
+    def trace_and_kill(self, samples):
+        """Does what --trace and --kill-rank ask for."""
         step, rank = self.checkpoint.step, self.world.rank
         if args.trace:
             args.trace.mkdir(parents=True, exist_ok=True)
@@ -78,9 +78,9 @@ class Counting(echelon.Trainer):
 
     @torch.no_grad()
     def recite(self, beginning, length):
-        """What the model goes on with, always the likeliest letter."""
+        """Continues the text with the most likely letters."""
         text, memory = beginning, None
-        letters = encoded(beginning)
+        letters = encode(beginning)
         for _ in range(length):
             guesses, memory = self.model.module(letters[None].to(self.world.device), memory)
             letters = guesses[0, -1:].argmax(1)
@@ -88,7 +88,7 @@ class Counting(echelon.Trainer):
         return text
 
     def digest(self):
-        """Of every bit of the weights."""
+        """A digest of all bits of the weights."""
         digest = hashlib.sha256()
         for parameter in self.model.parameters():
             digest.update(bytes(parameter.detach().cpu().flatten().view(torch.uint8).tolist()))

@@ -1,4 +1,4 @@
-"""Echelon: one PyTorch script, every GPU you can reach, one command, and it keeps running."""
+"""Echelon runs a PyTorch script on the nodes of Slurm, PBS, ssh hosts or one machine, and restarts it after faults."""
 
 from __future__ import annotations
 
@@ -7,32 +7,35 @@ from typing import TYPE_CHECKING
 from echelon.version import __version__
 
 if TYPE_CHECKING:
-    from echelon.runtime.checkpoint.checkpoint import Checkpoint
-    from echelon.runtime.notice import notice_given
-    from echelon.runtime.progress import report
-    from echelon.runtime.rank import Rank
-    from echelon.runtime.sampler import ElasticSampler
-    from echelon.runtime.trainer import Trainer
-    from echelon.runtime.world import World, join
+    from echelon.train.checkpoint.api import Checkpoint
+    from echelon.train.progress import notice_given, report
+    from echelon.train.rank import Rank
+    from echelon.train.sampler import ElasticSampler
+    from echelon.train.trainer import Trainer
+    from echelon.train.world import World, join
 
 __all__ = ["Checkpoint", "ElasticSampler", "Rank", "Trainer", "World", "__version__", "join", "notice_given", "report"]
 
 _HOME = {
-    "Checkpoint": "echelon.runtime.checkpoint.checkpoint",
-    "ElasticSampler": "echelon.runtime.sampler",
-    "Rank": "echelon.runtime.rank",
-    "Trainer": "echelon.runtime.trainer",
-    "World": "echelon.runtime.world",
-    "join": "echelon.runtime.world",
-    "notice_given": "echelon.runtime.notice",
-    "report": "echelon.runtime.progress",
+    "Checkpoint": "echelon.train.checkpoint.api",
+    "ElasticSampler": "echelon.train.sampler",
+    "Rank": "echelon.train.rank",
+    "Trainer": "echelon.train.trainer",
+    "World": "echelon.train.world",
+    "join": "echelon.train.world",
+    "notice_given": "echelon.train.progress",
+    "report": "echelon.train.progress",
 }
 
 
 def __getattr__(name: str) -> object:
-    """Imported when first used: the command line has no need of them, and they have none of the command line."""
+    """Imports a public name on first use, so that the command line does not import the library."""
     if name not in _HOME:
         raise AttributeError(f"module 'echelon' has no attribute {name!r}")
     import importlib
 
     return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,13 +1,4 @@
-"""What can go wrong, as a person is told it: what, where it came from, why, what to type next.
-
-EchelonError               explainable, printed without a traceback (--debug shows it)
-├── ConfigError            the description is wrong                              exit 2
-├── EnvironmentProblem     the machine lacks something we need                   exit 3
-├── SchedulerError         the scheduler refused, or answered nonsense           exit 4
-│   └── SchedulerUnreachable   trying again may help                             exit 75
-├── RemoteError            ssh or copy failed; carries the host                  exit 5
-└── JobFailed              the job ran and failed; carries the first error       exit 1
-"""
+"""Errors as users see them: what, from, why, try. And the exit codes of runs and of the node side."""
 
 from __future__ import annotations
 
@@ -29,14 +20,14 @@ class EchelonError(Exception):
     def __str__(self) -> str:
         parts = [f"error: {self.what}"]
         parts += [
-            f"  {label:<4}  {_indented(text)}"
+            f"  {label:<4}  {_indent(text)}"
             for label, text in (("from", self.origin), ("why", self.why), ("try", self.hint))
             if text
         ]
         return "\n".join(parts)
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     return text.rstrip().replace("\n", "\n        ")
 
 
@@ -44,15 +35,17 @@ class ConfigError(EchelonError):
     exit_code = 2
 
 
-class EnvironmentProblem(EchelonError):  # noqa: N818  the word users and the design know it by
+class EnvironmentProblem(EchelonError):  # noqa: N818  the name in the documentation
     exit_code = 3
 
 
 class SchedulerError(EchelonError):
     exit_code = 4
+    undecided = False
+    """The scheduler may still carry out the request, or would do so if it were forced."""
 
 
-class SchedulerUnreachable(SchedulerError):  # noqa: N818  the word users and the design know it by
+class SchedulerUnreachable(SchedulerError):  # noqa: N818  the name in the documentation
     exit_code = 75
 
 
@@ -64,5 +57,14 @@ class RemoteError(EchelonError):
         self.host = host
 
 
-class JobFailed(EchelonError):  # noqa: N818  the word users and the design know it by
+class JobFailed(EchelonError):  # noqa: N818  the name in the documentation
     exit_code = 1
+
+
+TIME_LIMIT = 124  # as timeout(1)
+REQUEUE = 75  # EX_TEMPFAIL: end the attempt and requeue the job
+LEASE_HELD = 73  # EX_CANTCREAT: another supervisor of this run is running
+NO_VERDICT = 70  # EX_SOFTWARE: the run is lost, or echelon itself failed
+NOT_ENTERED = 78  # EX_CONFIG: node.sh could not enter the environment on a node
+CANNOT_EXECUTE = 126  # as shells
+NOT_FOUND = 127

@@ -1,4 +1,4 @@
-"""What the user asked for, with no machine in it: script, resources, policies. Round-trips to run.json."""
+"""The job: script, resources, environment, launcher and policies, independent of any machine. Stored in run.json."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 SECRET_ENDINGS = ("_PWD", "_PASS", "_AUTH", "_DSN", "PASSPHRASE")
 NOT_SECRET = frozenset({"TOKENIZERS_PARALLELISM"})
 MASK = "********"
-ADDRESS_LOGIN = r"(://[^/\s:@]*:)[^/\s@]+@"
+LOGIN_IN_URL = r"(://[^/\s:@]*:)[^/\s@]+@"
 
 
 class ScriptKind(str, enum.Enum):
     FILE = "file"  # python train.py
     MODULE = "module"  # python -m package.module
-    COMMAND = "command"  # anything else, run as it is
+    COMMAND = "command"  # any other program, run unchanged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +36,14 @@ class Resources:
     procs_per_node: int = 1
     gpus_per_node: int = 0
     cpus: int | None = None
-    """CPUs of each node that the run may use."""
+    """CPUs per node."""
     memory: str | None = None
-    """Of each node, as `64G`; `0` is all of it."""
+    """Per node, such as `64G`. `0` means all of it."""
     time_limit: timedelta | None = None
 
     @property
     def smallest(self) -> int:
-        """How few nodes the run may shrink to."""
+        """The smallest number of nodes that the run may shrink to."""
         return self.nodes if self.min_nodes is None else self.min_nodes
 
     @property
@@ -56,19 +56,24 @@ class Policies:
     restarts: int = 0
     requeues: int = 0
     notice: timedelta = timedelta(seconds=60)
-    """How long before the time limit the ranks are told to stop soon."""
-    hang_timeout: timedelta | None = timedelta(minutes=30)
+    """The time between the notice and the time limit."""
+    hang_timeout: timedelta | None = None
+    """None learns it from the steps that the script reports. 0 detects no hangs."""
     grace: timedelta = timedelta(seconds=5)
-    """Between TERM and KILL."""
+    """The time between SIGTERM and SIGKILL."""
     heartbeat: timedelta = timedelta(seconds=15)
-    """How long an agent may be silent before its node counts as lost."""
+    """The time without a heartbeat after which a node counts as lost."""
     join_timeout: timedelta = timedelta(seconds=120)
-    """How long every agent has to arrive."""
+    """The time in which every agent must connect."""
+    preflight: bool = False
+    """Check the nodes before the first generation, and leave out those that fail."""
+    log_max: int = 2 << 30
+    """Bytes of output to keep per rank and attempt; 0 keeps all."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Booking:
-    """What only a batch scheduler wants to know: where in its queue the job stands, and on whose account."""
+class SchedulerOptions:
+    """Options of batch schedulers: queue, account, placement and mail."""
 
     partition: str | None = None
     account: str | None = None
@@ -78,7 +83,7 @@ class Booking:
     nodelist: str | None = None
     exclude: str | None = None
     array: str | None = None
-    """Indices, as `0-9%2`: one run for each. In a run's own job, its one index."""
+    """Indices such as `0-9%2`, one run for each. In the job of one run, the index of that run."""
     dependency: str | None = None
     mail: str | None = None
     mail_type: str | None = None
@@ -86,44 +91,44 @@ class Booking:
     licenses: str | None = None
     gpu_type: str | None = None
     gres: bool = False
-    """Ask for GPUs by `--gres`, which some sites want."""
+    """Request GPUs with `--gres`, which some sites require."""
     pbs_dialect: str = "chunks"
-    """How PBS is asked for nodes: by chunks, or by totals."""
+    """How nodes are requested from PBS: `chunks` or `totals`."""
     native: Mapping[str, str] = field(default_factory=dict)
-    """Options of the scheduler's own, as it spells them; an empty value is an option without one."""
+    """Further options under the scheduler's own names. An empty value is an option without a value."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launching:
-    """What only some launchers want to know."""
+class LauncherOptions:
+    """Options that only some launchers use."""
 
     rdzv: str = "static"
-    """How torchrun's agents meet: at the address and port that we decided, or by themselves."""
+    """How torchrun's agents meet: `static` at the address and port from echelon, `c10d` by torch's own rendezvous."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """Options of the launcher's own, as it spells them; an empty value is an option without one."""
+    """Further options under the launcher's own names. An empty value is an option without a value."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Enclosure:
-    """What the ranks run in, beyond its kind."""
+class EnvironmentSpec:
+    """Details of the environment. Its kind is `Job.environment`."""
 
     modules: tuple[str, ...] = ()
-    """Loaded on each node, in this order, before anything else."""
+    """Loaded first on each node, in this order."""
     setup: tuple[str, ...] = ()
-    """Lines of bash for each node, verbatim, after the modules."""
+    """Lines of bash, run unchanged on each node after the modules are loaded."""
     venv: str | None = None
     conda: str | None = None
-    """A name or the path of an environment."""
+    """The name or path of a conda environment."""
     image: str | None = None
     mounts: tuple[str, ...] = ()
     """`SRC:DST` or `SRC:DST:ro`."""
     workdir: str | None = None
-    """The folder inside of the container that the ranks start in."""
+    """The working directory of the ranks inside of the container."""
     container_name: str | None = None
     writable: bool = False
     root: bool = False
     prefix: tuple[str, ...] = ()
-    """The words that put a command into a container of any other kind."""
+    """The start of a command line that runs a command in any other kind of container."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,31 +140,31 @@ class Job:
     resources: Resources = Resources()
     policies: Policies = Policies()
     env: Mapping[str, str] = field(default_factory=dict)
-    """Variables for the ranks. Those named in `secret_env` are not among them."""
+    """Variables for the ranks, without those named in `secret_env`."""
     secret_env: tuple[str, ...] = ()
-    """Names whose values travel only through the process environment, never through a file."""
-    scheduler: str = "local"
-    booking: Booking = Booking()
+    """Names of variables whose values are passed only in the process environ, never in a file."""
+    scheduler: str
+    booking: SchedulerOptions = SchedulerOptions()
     launcher: str = "ranks"
-    launching: Launching = Launching()
+    launching: LauncherOptions = LauncherOptions()
     environment: str = "bare"
-    enclosure: Enclosure = Enclosure()
+    enclosure: EnvironmentSpec = EnvironmentSpec()
     host_python: str | None = None
-    """The Python that the supervisor runs on, outside of the environment, where it is not that of the ranks."""
+    """The Python of the supervisor, outside of the environment, if it differs from that of the ranks."""
     cold: bool = False
     ports: str | None = None
     interface: str | None = None
-    """The network that the nodes meet on, where it is not to be found by routes."""
+    """The network interface between nodes; without it, the routes decide."""
     hosts: tuple[str, ...] = ()
-    """By name, spares last, where no scheduler chooses them."""
+    """Host names, spares last, if no scheduler chooses them."""
     snapshot: bool = False
-    """The ranks run from a copy of the project, made when the run was started."""
+    """Run the ranks from a copy of the project, made at submission."""
     snapshot_max: str = "50M"
-    """Larger files are not in it."""
+    """The snapshot omits larger files."""
     project: str | None = None
-    """The folder that the snapshot is a copy of."""
+    """The folder that the snapshot copies."""
     code: str | None = None
-    """Where the ranks find it, in a job that is already theirs: then `cwd` is in it."""
+    """The snapshot's folder as ranks see it, set on the nodes only. `cwd` is then inside of it."""
 
     @property
     def warm(self) -> bool:
@@ -171,12 +176,12 @@ class Job:
 
     @property
     def inner_cwd(self) -> str:
-        """Where ranks start, as they see it."""
+        """The working directory of the ranks, as a path inside of the environment."""
         return self.enclosure.workdir or self.cwd
 
     @property
     def is_enclosed(self) -> bool:
-        """Whether something must be done on each node before our command can run there."""
+        """Whether each node must enter an environment, load modules or run setup lines before a command."""
         return self.environment != "bare" or bool(self.enclosure.modules or self.enclosure.setup)
 
 
@@ -185,9 +190,9 @@ def looks_secret(name: str) -> bool:
     return upper not in NOT_SECRET and (upper.endswith(SECRET_ENDINGS) or any(word in upper for word in SECRET_WORDS))
 
 
-def masked(environ: Mapping[str, str]) -> dict[str, str]:
-    """What may be written down: secrets by name are hidden whole, passwords in addresses by themselves."""
+def mask_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables that may be written to a file: secret values and passwords in URLs are masked."""
     return {
-        name: MASK if looks_secret(name) else re.sub(ADDRESS_LOGIN, rf"\1{MASK}@", value)
+        name: MASK if looks_secret(name) else re.sub(LOGIN_IN_URL, rf"\1{MASK}@", value)
         for name, value in environ.items()
     }

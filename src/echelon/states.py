@@ -1,4 +1,4 @@
-"""The states a run can be in, and how each is said to a person."""
+"""The states of a run, and the status that a scheduler reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class JobState(str, enum.Enum):
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
-    LOST = "LOST"  # not with the scheduler, and no exit code: never to be taken for success
+    LOST = "LOST"  # unknown to the scheduler and without an exit code; never counts as success
 
     @property
     def ended(self) -> bool:
@@ -25,8 +25,8 @@ class JobState(str, enum.Enum):
 class JobStatus:
     state: JobState
     native: str = ""
-    """The scheduler's own word."""
+    """The scheduler's own name of the state."""
     reason: str = ""
     exit_code: int | None = None
     expected_start: float | None = None
-    """When the scheduler thinks that a queued job will start."""
+    """When the scheduler expects to start a queued job, in seconds since the epoch."""

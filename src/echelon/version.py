@@ -1,3 +1,3 @@
-"""The version, in a file of its own so that the build can read it without importing anything."""
+"""The version, in its own file so that the build can read it without an import."""
 
 __version__ = "0.1.0"

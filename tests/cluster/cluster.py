@@ -23,7 +23,8 @@ import conf
 import daemons
 from folder import UID, USER, Folder
 from node import SYSTEM_PATH, ClusterError, Node, OnNode, Plan, Process, end, wait_for
-from reach import Bind, Cover, python_folders, reach
+from reach import Bind, Cover, Overlay, python_folders, reach
+from running import patience
 
 PROJECT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "nsenter", "unshare", "setpriv", "sshd", "ssh-keygen")
@@ -54,10 +55,12 @@ class Cluster:
         gpus: int = 4,
         accounting: bool = False,
         extra_conf: str = "",
+        slurm: Path | None = None,
     ) -> None:
-        """Compute nodes n1, n2, ...; h1, h2, ... are no part of Slurm: they have sshd, and homes and disks of their own.
+        """Compute nodes n1, n2, ...; h1, h2, ... are hosts with sshd, separate homes and disks, outside Slurm.
 
-        Without compute nodes there is no Slurm. `extra_conf` is added to slurm.conf. Nothing happens before `up`.
+        Without compute nodes there is no Slurm. `extra_conf` is added to slurm.conf. `slurm` is a tree with another Slurm
+        than the machine's (tools/slurm_tree.py). Nothing happens before `up`.
         """
         self.names = [f"n{i + 1}" for i in range(nodes)]
         self.hosts = [f"h{i + 1}" for i in range(ssh_hosts)]
@@ -65,6 +68,7 @@ class Cluster:
         self.addresses = {"ctl": "10.77.0.10"}
         self.addresses |= {name: f"10.77.0.{11 + i}" for i, name in enumerate(self.names)}
         self.addresses |= {name: f"10.77.0.{101 + i}" for i, name in enumerate(self.hosts)}
+        self.slurm = slurm
         self.nodes: dict[str, Node] = {}
         self.cut_off: set[str] = set()
         self._folder: Folder | None = None
@@ -165,10 +169,23 @@ class Cluster:
         mounts.append(Bind(str(self.scratch), str(self.scratch)))
         return Plan(name, self.addresses[name], mounts, self.gpus, [daemons.sshd()])
 
-    def _mounts(self, *folders: Path) -> list[Cover | Bind]:
+    def _mounts(self, *folders: Path) -> list[Cover | Bind | Overlay]:
         """What every node has: its own temporary folders and /etc, and a Python that its user can reach."""
         own = reach([*python_folders(), PROJECT, *folders], OWN_FOLDERS)
-        return [*own, Bind(str(self._folder.etc), "/etc"), Bind(str(self._folder.logs), "/run/log")]
+        return [
+            *self._other_slurm(),
+            *own,
+            Bind(str(self._folder.etc), "/etc"),
+            Bind(str(self._folder.logs), "/run/log"),
+        ]
+
+    def _other_slurm(self) -> list[Overlay | Bind]:
+        """Its tree over the machine's /usr, and its plugins instead of the machine's, which it would try to load."""
+        if self.slurm is None:
+            return []
+        plugins = self.slurm.glob("usr/lib/*/slurm-wlm")
+        binds = [Bind(str(folder), f"/{folder.relative_to(self.slurm)}") for folder in plugins]
+        return [Overlay(str(self.slurm / "usr"), "/usr"), *binds]
 
     def _check_python(self) -> None:
         result = self.run("ctl", [sys.executable, "-c", "import echelon"], check=False)
@@ -185,7 +202,7 @@ class Cluster:
             self.nodes[name].wait_ready()
 
     def power_off(self, name: str) -> None:
-        """As if the plug were pulled: no process on it says goodbye to its peers."""
+        """Simulates a power failure: no process on the node closes its connections."""
         self._at_switch("set", f"p-{name}", "down")
         self.shut_down(name)
 
@@ -210,7 +227,7 @@ class Cluster:
         subprocess.run(argv, check=check, env={"PATH": SYSTEM_PATH}, **options)
 
     def stop_controller(self) -> None:
-        """Ends slurmctld, which saves what it knows; the login node stays, and so do the jobs."""
+        """Ends slurmctld, which saves its state. The login node and the jobs keep running."""
         for process in self._controller():
             os.kill(process.pid, signal.SIGTERM)
         wait_for(lambda: not self._controller(), "slurmctld to end")
@@ -226,7 +243,7 @@ class Cluster:
         return self.nodes["ctl"].called("slurmctld", "slurmscriptd")
 
     def restore(self) -> None:
-        """Every node on, plugged in and taken back by Slurm, whatever a test did to them."""
+        """Starts, connects and resumes all nodes after a test."""
         for name in sorted(self.cut_off):
             self.heal(name)
         self.boot(*(name for name, node in self.nodes.items() if not node.is_on))
@@ -259,7 +276,7 @@ class Cluster:
         process = self.popen(node, argv, **options)
         with process:
             try:
-                out, err = process.communicate(timeout=timeout)
+                out, err = process.communicate(timeout=patience(timeout))
             except BaseException:
                 process.kill()
                 raise
@@ -283,12 +300,16 @@ class Cluster:
         }
 
     def make_folder(self, parent: Path | None = None) -> Path:
-        """A fresh folder of the user's, by default at home, where all nodes of the cluster see it."""
+        """A new folder of the user, by default in the home folder that all nodes share."""
         folder = Path(tempfile.mkdtemp(prefix="test-", dir=parent or self.home))
         os.chown(folder, UID, UID)
         return folder
 
     # What Slurm and the nodes say
+
+    def version(self) -> str:
+        """Slurm's, for example 24.11.5."""
+        return self.run("ctl", ["sinfo", "--version"]).stdout.split()[-1]
 
     def states(self) -> dict[str, str]:
         """Each compute node's state as sinfo spells it: idle, mixed, allocated, down*, ..."""
@@ -323,7 +344,7 @@ class Cluster:
         return self.nodes[name].processes()
 
     def leftovers(self) -> dict[str, list[Process]]:
-        """By node, whatever runs there and is not a daemon of the node; empty when nothing does."""
+        """The processes of each node, except its daemons. Nodes without any are left out."""
         return {name: left for name, node in self.nodes.items() if (left := node.leftovers())}
 
     def end_leftovers(self) -> None:

@@ -1,4 +1,4 @@
-"""What the daemons read, as files of /etc."""
+"""Configuration files of the daemons, for /etc of a node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ClusterName=echelon
 SlurmctldHost=ctl({ctl})
 SlurmUser=slurm
 AuthType=auth/munge
-# a requeued job starts again after cred_expire + 1 seconds; the default is two minutes
+# a requeued job starts again after cred_expire + 1 seconds; the default is two minutes; with less a job that stops slowly never waits
 AuthInfo=cred_expire=10
 MailProg=/bin/true
 MpiDefault=none

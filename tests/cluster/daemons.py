@@ -1,4 +1,4 @@
-"""What runs on a node: the daemons, in the foreground, and what tells that each of them is up."""
+"""The daemons of a node, in the foreground, and the check that each of them is up."""
 
 from __future__ import annotations
 

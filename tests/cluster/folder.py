@@ -1,4 +1,4 @@
-"""What a cluster keeps on the machine while it is up: the nodes' /etc, keys, logs, Slurm's state, and the homes."""
+"""The folder of a cluster: /etc of the nodes, keys, logs, Slurm's state and home folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECRETS = ("shadow*", "gshadow*", "ssh_host_*", "private", "munge.key")
 
 class Folder:
     def __init__(self) -> None:
-        """Makes it, and removes those of clusters whose makers were killed."""
+        """Creates the folder, and removes those of clusters whose creator was killed."""
         remove_abandoned()
         hidden = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=PLACE))
         self._lock = os.open(hidden / "lock", os.O_CREAT | os.O_RDWR, 0o600)
@@ -43,7 +43,7 @@ class Folder:
         os.close(self._lock)
 
     def write_etc(self, addresses: Mapping[str, str], files: Mapping[str, str]) -> None:
-        """A copy as a whole: a file that is bound alone comes loose when somebody replaces it on the machine."""
+        """Copies the whole folder: a bind mount of a single file breaks if the file is replaced on the machine."""
         shutil.copytree("/etc", self.etc, symlinks=True, ignore=shutil.ignore_patterns(*SECRETS))
         shutil.rmtree(self.etc / "slurm", ignore_errors=True)
         hosts = "".join(f"{address} {name}\n" for name, address in addresses.items())
@@ -72,7 +72,7 @@ class Folder:
         return self.path / "hosts" / host / "key"
 
     def make_ssh_host(self, host: str) -> None:
-        """A home and a key for the host; the user's key on the login node opens it, and knows it."""
+        """A home and a host key for the host. The user's key on the login node is authorized, and the host key is known there."""
         make_home(self.private_home(host))
         make_key(self.host_key(host), host)
         key = self.home / ".ssh" / "id_ed25519"
@@ -88,7 +88,7 @@ class Folder:
 
 
 def make_home(path: Path) -> None:
-    """A folder of the user's own, for nobody else's eyes."""
+    """A folder that only the user can read."""
     path.mkdir(parents=True)
     path.chmod(0o700)
     os.chown(path, UID, UID)

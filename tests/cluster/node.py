@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import running
 from daemons import Daemon
-from reach import Bind, Cover
+from reach import Bind, Cover, Overlay
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEADLINE_SECONDS = 30
@@ -22,7 +23,7 @@ LOCAL_FOLDERS = ("tmp", "var/tmp", "dev/shm")
 
 
 class ClusterError(Exception):
-    """Something of the cluster did not come up or come back; the message ends with the logs that say why."""
+    """A part of the cluster did not start or restart. The message ends with its logs."""
 
 
 class Process(NamedTuple):
@@ -35,12 +36,13 @@ class Process(NamedTuple):
 class Plan:
     name: str
     address: str
-    mounts: list[Cover | Bind]
+    mounts: list[Cover | Bind | Overlay]
     gpus: int = 0
     daemons: list[Daemon] = field(default_factory=list)
 
     def as_json(self, **open_files: int) -> str:
-        steps = [[*step, "bind"] if isinstance(step, Bind) else list(step) for step in self.mounts]
+        kinds = {Cover: [], Bind: ["bind"], Overlay: ["overlay"]}
+        steps = [[*step, *kinds[type(step)]] for step in self.mounts]
         return json.dumps({**asdict(self), "mounts": steps, **open_files})
 
 
@@ -134,7 +136,7 @@ class Node:
         return [process for process in self.processes() if any(word in process.command for word in words)]
 
     def leftovers(self) -> list[Process]:
-        """Slurm's own keeper of a step is none: it lives on for minutes where the end of a step could not be told."""
+        """slurmstepd does not count: it runs for minutes more if it cannot report the end of its step."""
         others = (process for process in self.processes() if process.pid not in self.own)
         return [process for process in others if not process.command.startswith("slurmstepd: [")]
 
@@ -168,14 +170,8 @@ class OnNode(subprocess.Popen):
 
 
 def wait_for(condition, what: str, seconds: float = DEADLINE_SECONDS):
-    """Polls until the condition holds, and returns what it returned."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.05)
-    raise ClusterError(f"waited {seconds:g} s for {what}")
+    """Polls until the condition holds, and returns its value."""
+    return running.wait_for(condition, what, seconds, every=0.05, failure=ClusterError)
 
 
 def end(process: Process) -> None:

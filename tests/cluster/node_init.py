@@ -1,4 +1,4 @@
-"""The first process of a node: gives it a view of its own of the machine, starts its daemons, then only reaps.
+"""The first process of a node: sets up its mounts, starts its daemons, then reaps processes.
 
 Runs inside the node's fresh namespaces. The plan of the node comes on stdin, as JSON. Two open files are
 inherited: `ready`, a pipe on which to say that everything answers, and `switch`, the network namespace to plug into.
@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 BIND = 0x1000 | 0x4000  # MS_BIND | MS_REC
+READ_ONLY = 0x1  # MS_RDONLY
 DEADLINE_SECONDS = 20
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -36,11 +37,13 @@ def main() -> None:
 
 
 def lay_out(mounts: list[list[str]]) -> None:
-    """Covers are [target, mode], binds [source, target, "bind"]; sources are opened before anything is hidden."""
+    """Covers are [target, mode], the others [source, target, kind]; sources are opened before anything is hidden."""
     sources = {step[0]: os.open(step[0], os.O_PATH) for step in mounts if len(step) == 3}
     for step in mounts:
         if len(step) == 2:
             cover(*step)
+        elif step[2] == "overlay":
+            overlay(sources[step[0]], step[1])
         else:
             bind(sources[step[0]], step[1])
     for fd in sources.values():
@@ -50,6 +53,10 @@ def lay_out(mounts: list[list[str]]) -> None:
 def cover(target: str, mode: str) -> None:
     Path(target).mkdir(parents=True, exist_ok=True)
     mount("tmpfs", target, "tmpfs", data=f"mode={mode}")
+
+
+def overlay(source: int, target: str) -> None:
+    mount("overlay", target, "overlay", READ_ONLY, f"lowerdir=/proc/self/fd/{source}:{target}")
 
 
 def bind(source: int, target: str) -> None:
@@ -135,7 +142,7 @@ def start(daemon: dict, logs: str) -> None:
 
 
 def answers(where: str | int) -> bool:
-    """Whether somebody listens at a path, or at a TCP port of this node."""
+    """Whether a process listens at a path or a TCP port of this node."""
     family = socket.AF_UNIX if isinstance(where, str) else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as client:
         return client.connect_ex(where if isinstance(where, str) else (socket.gethostname(), where)) == 0

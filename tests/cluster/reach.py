@@ -1,4 +1,4 @@
-"""Which mounts let an ordinary user of a node reach folders that lie under closed ones, with no permission changed."""
+"""Mounts that give an ordinary user access to folders below unreadable ones, without changing permissions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from typing import NamedTuple
 
 
 class Cover(NamedTuple):
-    """An empty file system of the node's own, over whatever the machine has there."""
+    """An empty file system of the node, mounted over the machine's folder."""
 
     target: str
     mode: str
 
 
 class Bind(NamedTuple):
-    """A folder or file of the machine, as it was before anything was covered."""
+    """A folder or file of the machine, from before the other mounts."""
+
+    source: str
+    target: str
+
+
+class Overlay(NamedTuple):
+    """A tree of the machine, laid over the folder that a node sees at the target; read-only."""
 
     source: str
     target: str
@@ -59,7 +66,7 @@ def _depth(path: Path) -> int:
 
 
 def _way(folder: Path, bound: set[Path]) -> list[Path]:
-    """From the top, the folders that lead to this one, itself included; from below a bound one where there is one."""
+    """The ancestors of the folder from the root, and the folder itself. Starts below the nearest bound folder."""
     way = [*reversed(folder.parents), folder]
     start = max((i + 1 for i, step in enumerate(way) if step in bound), default=0)
     return way[start:]
@@ -70,5 +77,5 @@ def _closed(folder: Path) -> bool:
 
 
 def _open_parts(folder: Path) -> list[Path]:
-    """The folder, or where it is itself closed, what is in it."""
+    """The folder, or its entries if the folder itself is unreadable."""
     return sorted(folder.iterdir()) if _closed(folder) else [folder]

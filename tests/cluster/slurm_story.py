@@ -1,4 +1,4 @@
-"""What tests on a real Slurm ask of a run, and do to it."""
+"""Helpers for tests on a real Slurm."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from running import Run, wait_for
 from taken import steps
 
 SCRIPTS = Path(__file__).parent / "scripts"
-TRAIN, SAVE = SCRIPTS / "train.py", SCRIPTS / "save.py"
+TRAIN, SAVE, THREE_WAYS = SCRIPTS / "train.py", SCRIPTS / "save.py", SCRIPTS / "three_ways.py"
 
 
 def native_id(run: Run) -> str:
@@ -21,7 +21,7 @@ def kill_rank(cluster, run: Run, rank: int) -> None:
 
 
 def waiting(run: Run, rank: int = 0) -> None:
-    """Until the ranks stand still where --wait-for holds them."""
+    """Waits until the ranks are blocked at --wait-for."""
     wait_for(lambda: any(line.startswith("step 3 ") for line in steps(run, rank)), f"step 3 of rank {rank}")
 
 

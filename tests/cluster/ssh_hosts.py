@@ -1,4 +1,4 @@
-"""What tests of `--on ssh` say and ask: which hosts, and what runs on them."""
+"""Helpers for tests of `--on ssh`: hosts, and the processes on them."""
 
 import sys
 
@@ -18,7 +18,7 @@ def two_by_two(*flags):
 
 
 def processes_on(cluster, *hosts):
-    """By host, whatever runs there and is not sshd's own."""
+    """The processes of each host, except those of sshd."""
     return {host: left for host in hosts if (left := cluster.nodes[host].leftovers())}
 
 

@@ -1,4 +1,4 @@
-"""Which samples a run took, by what its ranks print, and in which order a run takes them that nobody disturbs."""
+"""The samples that a run used, from its output, and their order in an undisturbed run."""
 
 from echelon import ElasticSampler
 from running import Run

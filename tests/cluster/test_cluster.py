@@ -1,5 +1,6 @@
-"""The cluster itself: what the other tests take for granted about it."""
+"""The test cluster itself."""
 
+import shlex
 import shutil
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster import UID, Cluster
-from echelon.schedulers.slurm_queue import parse_sacct, sacct_argv
+from echelon.backends.slurm.query import parse_sacct, sacct_argv
 from echelon.states import JobState
 from folder import remove_abandoned
 from node import SYSTEM_PATH, wait_for
@@ -39,12 +40,12 @@ def test_nodes_have_names_and_addresses_of_their_own(cluster):
     assert {"n1", "n2", "10.77.0.11/24", "10.77.0.12/24"} <= lines
 
 
-def test_a_job_is_the_ordinary_users_and_sees_its_gpus(cluster, folder):
+def test_job_runs_as_the_user_and_has_its_gpus(cluster, folder):
     job = sbatch(cluster, folder, "--gpus-per-node=2", wrap="id -u; hostname; echo gpus=$CUDA_VISIBLE_DEVICES")
     assert output_of(cluster, folder, job).split() == [str(UID), "n1", "gpus=0,1"]
 
 
-def test_what_is_local_to_a_node_is_seen_by_no_other(cluster):
+def test_node_local_files_are_invisible_to_other_nodes(cluster):
     here = "for d in /tmp /var/tmp /dev/shm; do touch $d/here; done; ls /tmp /var/tmp /dev/shm"
     assert cluster.run("n1", ["sh", "-c", here]).stdout.count("here") == 3
     assert "here" not in cluster.run("n2", ["ls", "/tmp", "/var/tmp", "/dev/shm"]).stdout
@@ -58,7 +59,7 @@ def test_ranks_on_two_nodes_add_up_over_the_network(cluster, folder):
     assert sorted(lines) == ["n1 3.0", "n2 3.0"]
 
 
-def test_a_queued_job_says_why(cluster, folder):
+def test_queued_job_shows_its_reason(cluster, folder):
     first = sbatch(cluster, folder, "-N4", "--exclusive", wrap="sleep 600")
     wait_for(lambda: set(cluster.states().values()) == {"allocated"}, "the first job to run")
     second = sbatch(cluster, folder, "-N1", wrap="true")
@@ -68,7 +69,7 @@ def test_a_queued_job_says_why(cluster, folder):
     output_of(cluster, folder, second)
 
 
-def test_a_job_of_a_higher_partition_takes_the_place_of_a_lower_one(cluster, folder):
+def test_job_of_a_higher_partition_preempts_a_lower_one(cluster, folder):
     low = sbatch(cluster, folder, "-plow", "-N4", "--exclusive", wrap="sleep 600")
     wait_for(lambda: set(cluster.states().values()) == {"allocated"}, "the low job to run")
     high = sbatch(cluster, folder, "-phigh", "-N4", "--exclusive", wrap="hostname")
@@ -77,7 +78,7 @@ def test_a_job_of_a_higher_partition_takes_the_place_of_a_lower_one(cluster, fol
     cluster.run("ctl", ["scancel", low])
 
 
-def test_nodes_without_power_or_link_are_down_until_they_are_back(cluster):
+def test_nodes_without_power_or_link_are_down_until_restored(cluster):
     asleep = cluster.popen("n2", ["sleep", "600"])
     cluster.power_off("n2")
     assert asleep.wait(timeout=10) != 0
@@ -92,7 +93,7 @@ def test_nodes_without_power_or_link_are_down_until_they_are_back(cluster):
     assert sorted(cluster.run("ctl", ["srun", "-w", "n2,n3", "hostname"]).stdout.split()) == ["n2", "n3"]
 
 
-def test_a_controller_that_comes_back_still_knows_its_jobs(cluster, folder):
+def test_restarted_controller_keeps_its_jobs(cluster, folder):
     job = sbatch(cluster, folder, wrap="sleep 600")
     wait_for(lambda: "n1" in cluster.leftovers(), "the job to run")
     cluster.stop_controller()
@@ -110,7 +111,7 @@ def test_signals_reach_the_command_itself(cluster):
     assert cluster.leftovers() == {}
 
 
-def test_what_runs_on_a_node_is_seen(cluster):
+def test_processes_of_a_node_are_listed(cluster):
     with cluster.popen("n4", ["sleep", "600"], env={"TEST_MARK": "abc"}) as process:
         wait_for(
             lambda: [(p.command, p.mark) for p in cluster.leftovers().get("n4", [])] == [("sleep 600", "abc")], "sleep"
@@ -118,7 +119,7 @@ def test_what_runs_on_a_node_is_seen(cluster):
         process.kill()
 
 
-def test_nothing_is_left_of_a_cluster(cluster):
+def test_stopped_cluster_leaves_no_processes(cluster):
     with Cluster(nodes=1, gpus=1) as other:
         asleep = other.popen("n1", ["sleep", "600"])
         pids = [p.pid for name in other.nodes for p in other.processes(name)]
@@ -128,10 +129,10 @@ def test_nothing_is_left_of_a_cluster(cluster):
     assert not folder.exists()
 
 
-def test_a_killed_maker_takes_its_cluster_along():
+def test_cluster_ends_with_its_killed_creator():
     program = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]}
 from cluster import Cluster
 cluster = Cluster(nodes=1).up()
 print(cluster.shared, *(p.pid for name in cluster.nodes for p in cluster.processes(name)), flush=True)
@@ -154,7 +155,7 @@ def is_alive(pid):
         return False
 
 
-def test_an_ssh_host_shares_nothing_with_the_others(cluster):
+def test_ssh_hosts_have_separate_file_systems(cluster):
     ssh = ["ssh", "-o", "BatchMode=yes"]
     cluster.run("ctl", [*ssh, "h1", "touch ~/mine /tmp/mine"])
     assert cluster.run("ctl", [*ssh, "h1", "hostname; ls ~"]).stdout.split() == ["h1", "mine"]
@@ -162,12 +163,14 @@ def test_an_ssh_host_shares_nothing_with_the_others(cluster):
     assert (cluster.home_of("h1") / "mine").exists()
     assert not (cluster.home / "mine").exists()
     assert not (cluster.home_of("h2") / "mine").exists()
-    python = cluster.run("ctl", [*ssh, "h1", f"rm ~/mine /tmp/mine; {sys.executable} -c 'import click; print(1 + 1)'"])
+    python = cluster.run(
+        "ctl", [*ssh, "h1", f"rm ~/mine /tmp/mine; {shlex.quote(sys.executable)} -c 'import click; print(1 + 1)'"]
+    )
     assert python.stdout == "2\n"
 
 
 @pytest.mark.skipif(not shutil.which("slurmdbd", path=SYSTEM_PATH), reason="slurmdbd is not installed")
-def test_with_accounting_the_books_tell_of_jobs_that_are_over():
+def test_accounting_lists_finished_jobs():
     """Asked and read as `echelon status` does it for jobs that have left the queue."""
     with Cluster(nodes=1, accounting=True) as other:
         other.run("ctl", ["sbatch", "--wait", "--wrap", "exit 3"], check=False)

@@ -1,7 +1,8 @@
-"""The story of a run on PBS: a stand-in for the server and its tools, real processes on hosts of their own."""
+"""Runs on PBS: a stand-in for the server and its tools, with real processes on separate hosts."""
 
 import json
 import os
+import shlex
 import signal
 from pathlib import Path
 
@@ -27,7 +28,7 @@ dist.destroy_process_group()
 """
 
 
-def test_a_run_waits_in_the_queue_and_says_why_then_trains_on_two_hosts(echelon, pbs, cluster):
+def test_queued_run_shows_its_reason_then_trains_on_two_hosts(echelon, pbs, cluster):
     blocker = qsub(pbs, echelon.folder, "sleep 600", "-l", "select=3:ncpus=8", "-l", "place=scatter")
     run = echelon.submit("-N", "2", "-g", "2", "--cpus", "4", echelon.script("train.py", ALL_REDUCE))
     reason = wait_for(lambda: run.status()["reason"], "a reason")
@@ -53,7 +54,7 @@ print(json.dumps({**told, "argv": sys.argv[1:], "cwd": os.getcwd(), "path": os.e
 
 
 @pytest.mark.parametrize(("hosts", "tools"), [(1, ("qsub", "qstat", "qdel")), (2, ("qsub", "qstat", "qdel", "pbsdsh"))])
-def test_nothing_breaks_out_of_its_quotes_and_the_environment_comes_along(cluster, echelon, hosts, tools):
+def test_special_characters_stay_quoted_and_variables_are_passed(cluster, echelon, hosts, tools):
     folder = echelon.folder / 'it\'s $HOME, 100% "#1"; exit 9'
     folder.mkdir()
     os.chown(folder, *(getattr(echelon.folder.stat(), name) for name in ("st_uid", "st_gid")))
@@ -64,9 +65,17 @@ def test_nothing_breaks_out_of_its_quotes_and_the_environment_comes_along(cluste
         use(echelon, server)
         runs = folder / "runs of mine"
         result = echelon(
-            "run", "-N", hosts, "--cold", "--set", "PASSWORD=hunter2", "train it.py", *words,
-            cwd=folder, env={**env, "ECHELON_RUNS": str(runs)},
-        )  # fmt: skip
+            "run",
+            "-N",
+            hosts,
+            "--cold",
+            "--set",
+            "PASSWORD=hunter2",
+            "train it.py",
+            *words,
+            cwd=folder,
+            env={**env, "ECHELON_RUNS": str(runs)},
+        )
         assert result.returncode == 0, result.stderr
         told = [json.loads(line.partition("{")[1] + line.partition("{")[2]) for line in result.stdout.splitlines()]
         assert len(told) == hosts
@@ -82,10 +91,16 @@ def test_nothing_breaks_out_of_its_quotes_and_the_environment_comes_along(cluste
     nothing_runs(cluster)
 
 
-def test_secrets_are_in_no_command_line_and_lie_nowhere_while_a_run_waits_or_runs(echelon, pbs, cluster):
+def test_secrets_are_not_in_command_lines_or_files(echelon, pbs, cluster):
     run = echelon.submit(
-        "-N", "2", "--cold", STEPS, "--steps", "100000", env={"MY_TOKEN": "s3cr3t"},
-    )  # fmt: skip
+        "-N",
+        "2",
+        "--cold",
+        STEPS,
+        "--steps",
+        "100000",
+        env={"MY_TOKEN": "s3cr3t"},
+    )
     run.pid_of(1)
     commands = [process.command for name in ("ctl", "n1", "n2") for process in cluster.processes(name)]
     assert any("pbs_tmrsh" in command for command in commands)
@@ -101,7 +116,7 @@ def test_secrets_are_in_no_command_line_and_lie_nowhere_while_a_run_waits_or_run
 
 @pytest.mark.parametrize("kill_delay", [10, 0])
 def test_a_cancelled_run_leaves_nothing_on_any_host(cluster, echelon, kill_delay):
-    """Also where TERM ends the login shell, and PBS everything else with it, before we can say a word."""
+    """Also if TERM ends the login shell, and PBS then ends all other processes before echelon can write."""
     with Server(cluster, kill_delay=kill_delay) as server:
         use(echelon, server)
         run = echelon.submit("-N", "2", "-g", "2", "--cold", STEPS, "--steps", "100000")
@@ -127,7 +142,7 @@ def test_the_verdict_names_the_rank_that_failed(echelon, pbs, cluster):
     assert pbs.jobs["0.ctl"].exit_status == 1
 
 
-def test_a_killed_rank_costs_one_restart(echelon, pbs, cluster):
+def test_killed_rank_uses_one_restart(echelon, pbs, cluster):
     run = echelon.submit("-N", "2", "-g", "2", "--restarts", "1", "--cold", STEPS, *ONCE_MORE)
     wait_for(lambda: "step 3" in run.rank_log(2), "rank 2 to take steps")
     [victim] = [p for p in cluster.processes("n2") if ns_pid(p.pid) == run.pid_of(2)]
@@ -146,11 +161,18 @@ def ns_pid(pid):
     return int(next(line.split()[-1] for line in status.splitlines() if line.startswith("NSpid")))
 
 
-def test_a_host_without_power_is_replaced_by_a_spare_though_pbs_notices_nothing(echelon, pbs, cluster):
+def test_spare_replaces_a_powerless_host_unnoticed_by_pbs(echelon, pbs, cluster):
     run = echelon.submit(
-        "-N", "2", "--spare-nodes", "1", "--heartbeat", "3s", "--cold",
-        STEPS, *ONCE_MORE,
-    )  # fmt: skip
+        "-N",
+        "2",
+        "--spare-nodes",
+        "1",
+        "--heartbeat",
+        "3s",
+        "--cold",
+        STEPS,
+        *ONCE_MORE,
+    )
     wait_for(lambda: "step 3" in run.rank_log(1), "rank 1 to take steps")
     cluster.power_off("n2")
     assert run.wait()["outcome"] == "succeeded"
@@ -158,7 +180,7 @@ def test_a_host_without_power_is_replaced_by_a_spare_though_pbs_notices_nothing(
     assert "tolerate_node_failures=all" in (run.path / "job.sh").read_text()
 
 
-def test_without_a_spare_the_run_goes_on_in_a_successor_on_other_hosts(echelon, pbs, cluster):
+def test_run_without_a_spare_continues_in_a_successor_job(echelon, pbs, cluster):
     run = echelon.submit(
         "-N",
         "2",
@@ -194,11 +216,21 @@ sys.exit(75 if attempt == 0 else 0)
 """
 
 
-def test_the_notice_comes_by_the_clock_and_a_successor_goes_on(echelon, pbs, cluster):
+def test_notice_by_the_clock_and_successor_continues(echelon, pbs, cluster):
     result = echelon(
-        "run", "-N", "2", "--cold", "--time", "40s", "--notice", "35s", "--requeues", "1",
-        echelon.script("train.py", STOPS_AT_THE_NOTICE), env={"GREETING": "a\nb"},
-    )  # fmt: skip
+        "run",
+        "-N",
+        "2",
+        "--cold",
+        "--time",
+        "40s",
+        "--notice",
+        "35s",
+        "--requeues",
+        "1",
+        echelon.script("train.py", STOPS_AT_THE_NOTICE),
+        env={"GREETING": "a\nb"},
+    )
     assert result.returncode == 0, result.stderr
     run = echelon.only_run()
     assert run.rank_log(1, attempt=1) == "attempt 1 b'a\\nb'\n"
@@ -219,8 +251,8 @@ print("went on", flush=True)
 """
 
 
-def test_a_script_that_knows_nothing_is_stopped_before_pbs_does_it_and_goes_on(cluster, echelon):
-    """The time limit is the queue's own, which only qstat tells."""
+def test_plain_script_stops_before_pbs_kills_it_and_continues(cluster, echelon):
+    """The time limit is that of the queue, which only qstat shows."""
     with Server(cluster, walltime="00:00:12") as server:
         use(echelon, server)
         script = echelon.script("train.py", IGNORANT)
@@ -237,14 +269,14 @@ def test_a_script_that_knows_nothing_is_stopped_before_pbs_does_it_and_goes_on(c
 def test_chunks_on_one_host_are_refused_with_the_remedy(echelon, pbs):
     result = echelon("run", "-N", "2", "--cold", "--pbs", "place=pack", STEPS)
     assert result.returncode == 3
-    assert "PBS gave 1 of the 2 hosts" in result.stderr
+    assert "PBS allocated 1 of the 2 hosts requested" in result.stderr
     assert "place=scatter" in result.stderr
 
 
-def test_what_can_never_run_says_so_and_refusals_say_what_to_try(echelon, pbs):
+def test_impossible_job_and_refusals_have_a_hint(echelon, pbs):
     run = echelon.submit("--cpus", "64", STEPS)
     reason = wait_for(lambda: run.status()["reason"], "a reason")
-    assert reason == "it can never run as it is: not enough ncpus"
+    assert reason == "it can never run: not enough ncpus"
     assert echelon("cancel", run.id).returncode == 0
     assert run.status()["state"] == "CANCELLED"
     assert not (run.path / "environment.sealed").exists()
@@ -254,10 +286,10 @@ def test_what_can_never_run_says_so_and_refusals_say_what_to_try(echelon, pbs):
     assert "Unknown resource" in resource.stderr
 
 
-def test_inside_of_a_job_its_hosts_are_used_without_submitting(echelon, pbs, cluster):
+def test_run_inside_a_job_uses_its_hosts(echelon, pbs, cluster):
     script = echelon.script("train.py", "import os, socket; print(socket.gethostname(), os.environ['WORLD_SIZE'])")
-    variables = f"PATH={echelon.env['PATH']} PYTHONPATH={os.environ.get('PYTHONPATH', '')}"
-    text = f"cd {echelon.folder} && {variables} {' '.join(echelon.argv('run', '--cold', script))} >out 2>&1"
+    variables = f"PATH={shlex.quote(echelon.env['PATH'])} PYTHONPATH={shlex.quote(os.environ.get('PYTHONPATH', ''))}"
+    text = f"cd {echelon.folder} && {variables} {shlex.join(echelon.argv('run', '--cold', script))} >out 2>&1"
     qsub(pbs, echelon.folder, text, "-l", "select=2:ncpus=2", "-l", "place=scatter")
     wait_for(lambda: not pbs.unfinished(), "the job to end", 60)
     out = (echelon.folder / "out").read_text()

@@ -1,4 +1,4 @@
-"""The first host of a PBS job is lost, and the supervisor with it, or only cut off: one successor goes on, and no other."""
+"""The first host of a PBS job, which runs the supervisor, is lost or cut off. Exactly one successor continues the run."""
 
 import pytest
 
@@ -15,9 +15,9 @@ def supervisors_on(cluster, host):
 
 
 @pytest.mark.parametrize("loss", ["power", "link"])
-def test_a_lost_first_host_takes_the_supervisor_along_and_the_run_goes_on_all_the_same(cluster, echelon, loss):
-    """PBS notices nothing, and would not delete the job before it does; a host that is cut off still sees the run's
-    folder, writes into it, and comes back when the run is in other hands."""
+def test_run_continues_after_the_first_host_is_lost(cluster, echelon, loss):
+    """PBS does not notice the loss yet, and refuses to delete the job before it does. A host that is cut off can still
+    write to the run's folder, and returns when the successor has the run."""
     with Server(cluster) as server:
         use(echelon, server)
         run = echelon.submit(
@@ -26,8 +26,7 @@ def test_a_lost_first_host_takes_the_supervisor_along_and_the_run_goes_on_all_th
         wait_for(lambda: "step 3" in run.rank_log(1), "rank 1 to take steps")
         (cluster.power_off if loss == "power" else cluster.cut)("n1")
         wait_for(lambda: len(run.events("generation")) == 2, "a successor", 60)
-        if loss == "link":
-            assert supervisors_on(cluster, "n1"), "which still asks for a successor"
+        if loss == "link":  # the first supervisor may still ask for a successor, or see that there is one
             cluster.heal("n1")
         assert run.wait()["outcome"] == "succeeded"
         wait_for(lambda: not supervisors_on(cluster, "n1"), "the first supervisor to leave", 40)

@@ -1,4 +1,4 @@
-"""Plain scripts on real nodes: submitted by hand, in an environment in which nobody has heard of echelon."""
+"""Plain scripts on real nodes, submitted by hand in an environment without echelon."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.job import Job, Launching, Policies, Resources, Script, ScriptKind
+from echelon.job import Job, LauncherOptions, Policies, Resources, Script, ScriptKind
 from echelon.plain import render
 from folder import UID
 from node import wait_for
@@ -29,10 +29,15 @@ class Hand:
 
     def write(self, scheduler, *args, launcher="torchrun", procs=1, cwd=None, **more):
         job = Job(
-            name="gpt", script=Script(kind=ScriptKind.FILE, target=str(PLAIN), args=tuple(map(str, args))),
-            cwd=str(cwd or self.folder), python=sys.executable, scheduler=scheduler, launcher=launcher,
-            resources=Resources(nodes=2, procs_per_node=procs, cpus=2, time_limit=more.pop("limit", None)), **more,
-        )  # fmt: skip
+            name="gpt",
+            script=Script(kind=ScriptKind.FILE, target=str(PLAIN), args=tuple(map(str, args))),
+            cwd=str(cwd or self.folder),
+            python=sys.executable,
+            scheduler=scheduler,
+            launcher=launcher,
+            resources=Resources(nodes=2, procs_per_node=procs, cpus=2, time_limit=more.pop("limit", None)),
+            **more,
+        )
         path = self.folder / "gpt.sh"
         path.write_text(render(job, self.env))
         path.chmod(0o755)
@@ -87,7 +92,7 @@ def test_on_slurm_the_code_of_the_failing_rank_is_the_jobs(hand):
 
 
 @pytest.mark.parametrize(("starts", "code"), [(2, "0:0"), (3, "75:0")], ids=["one is enough", "one is not enough"])
-def test_on_slurm_the_notice_leads_to_a_requeue_and_there_is_no_second_one(hand, starts, code):
+def test_slurm_notice_causes_exactly_one_requeue(hand, starts, code):
     count = hand.folder / "count"
     words = ("--do", "stop", "--count", count, "--starts", starts)
     job = hand.run("sbatch", "--parsable", hand.write("slurm", *words, policies=Policies(requeues=1))).stdout.strip()
@@ -100,7 +105,7 @@ def test_on_slurm_the_notice_leads_to_a_requeue_and_there_is_no_second_one(hand,
     assert count.read_text() == "2"
 
 
-def test_on_slurm_a_scancel_is_the_end(hand):
+def test_scancel_ends_the_plain_slurm_run(hand):
     script = hand.write("slurm", "--do", "hang", policies=Policies(requeues=3))
     job = hand.run("sbatch", "--parsable", script).stdout.strip()
     wait_for(lambda: hand.output().count("waiting") == 2, "the ranks", 90)
@@ -108,8 +113,8 @@ def test_on_slurm_a_scancel_is_the_end(hand):
     assert hand.ended(job)["JobState"] == "CANCELLED"
 
 
-def test_on_slurm_torchruns_that_agree_by_c10d_meet_at_the_first_nodes_address(hand):
-    script = hand.write("slurm", launching=Launching(rdzv="c10d"))
+def test_slurm_c10d_rendezvous_is_at_the_first_node(hand):
+    script = hand.write("slurm", launching=LauncherOptions(rdzv="c10d"))
     job = hand.run("sbatch", "--parsable", script).stdout.strip()
     assert hand.ended(job)["ExitCode"] == "0:0", hand.output()
     assert sums(hand.output()) == SUMS
@@ -127,7 +132,7 @@ def pbs(cluster, hand):
         yield server
 
 
-def test_on_pbs_two_hosts_train_and_a_successor_goes_on_but_no_third(hand, pbs):
+def test_pbs_run_continues_in_one_successor_only(hand, pbs):
     words = ("--do", "again", "--count", hand.folder / "count", "--starts", "3")
     secret = {"secret_env": ("HF_TOKEN",), "env": {"NASTY": "a 'b' $c"}}
     hand.run("qsub", "-v", "HF_TOKEN", hand.write("pbs", *words, policies=Policies(requeues=1), **secret))
@@ -138,7 +143,7 @@ def test_on_pbs_two_hosts_train_and_a_successor_goes_on_but_no_third(hand, pbs):
     assert repr("a 'b' $c") in out
 
 
-def test_on_pbs_the_code_of_the_failing_rank_is_the_jobs_and_nothing_is_left(hand, pbs):
+def test_pbs_job_exits_with_the_code_of_the_failing_rank(hand, pbs):
     hand.run("qsub", hand.write("pbs", "--do", "fail", "--who", "1", policies=Policies(requeues=1)))
     wait_for(lambda: pbs.jobs and not pbs.unfinished(), "the job to end", 120)
     assert [job.exit_status for job in pbs.jobs.values()] == [7]
@@ -148,7 +153,7 @@ def test_on_pbs_the_code_of_the_failing_rank_is_the_jobs_and_nothing_is_left(han
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "legacy"])
-def test_over_ssh_two_hosts_train_and_the_failing_ranks_code_comes_back(cluster, hand, launcher):
+def test_ssh_run_exits_with_the_code_of_the_failing_rank(cluster, hand, launcher):
     nasty = {"NASTY": "a 'b'\n$c"}
     script = hand.write("ssh", "--lr", "$HOME", launcher=launcher, cwd="/", hosts=("h1", "h2"), env=nasty)
     done = hand.run("bash", script, check=False, timeout=120)
@@ -159,7 +164,7 @@ def test_over_ssh_two_hosts_train_and_the_failing_ranks_code_comes_back(cluster,
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
-def test_over_ssh_nothing_is_left_when_the_script_is_ended(cluster, hand, signum):
+def test_ended_ssh_script_leaves_no_processes(cluster, hand, signum):
     script = hand.write("ssh", "--do", "hang", cwd="/", hosts=("h1", "h2"))
     with (hand.folder / "out").open("w") as out:
         process = cluster.popen("ctl", ["bash", script], cwd=hand.folder, env=hand.env, stdout=out, stderr=out)
@@ -171,7 +176,7 @@ def test_over_ssh_nothing_is_left_when_the_script_is_ended(cluster, hand, signum
         cluster.run("ctl", ["rm", "-rf", *cluster.debris()["ctl"]], user="root")
 
 
-def test_the_notice_reaches_ranks_over_ssh_and_they_are_started_once_more(cluster, hand):
+def test_notice_over_ssh_starts_the_next_attempt(cluster, hand):
     words = ("--do", "stop", "--count", cluster.scratch / "count", "--starts", "2")
     (cluster.scratch / "count").unlink(missing_ok=True)
     policies = Policies(requeues=1, notice=timedelta(seconds=295))

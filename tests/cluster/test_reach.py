@@ -1,4 +1,4 @@
-"""The mounts that let an ordinary user reach what lies under closed folders."""
+"""Mounts that give an ordinary user access to folders below unreadable ones."""
 
 import tempfile
 from pathlib import Path
@@ -30,17 +30,17 @@ def bind(path):
     return Bind(str(path), str(path))
 
 
-def test_what_is_open_needs_no_mount(top):
+def test_readable_folder_needs_no_mount(top):
     assert reach([make(top / "venv")], {}) == []
 
 
-def test_a_closed_folder_is_covered_once_for_all_that_is_wanted_in_it(top):
+def test_closed_folder_is_covered_once_for_several_paths(top):
     closed = make(top / "closed", 0o700)
     wanted = [make(closed / "python"), make(closed / "deep" / "venv")]
     assert reach(wanted, {}) == [cover(closed), bind(wanted[0]), bind(wanted[1])]
 
 
-def test_what_lies_in_a_wanted_folder_comes_with_it(top):
+def test_contents_of_a_bound_folder_are_included(top):
     checkout = make(make(top / "closed", 0o700) / "checkout")
     assert reach([make(checkout / ".venv"), checkout], {}) == [cover(top / "closed"), bind(checkout)]
 
@@ -52,12 +52,12 @@ def test_a_closed_folder_within_a_wanted_one_is_covered_too(top):
     assert reach([checkout, inner], {}) == steps
 
 
-def test_of_a_wanted_folder_that_is_closed_itself_the_contents_are_bound(top):
+def test_contents_of_a_closed_folder_are_bound(top):
     checkout = make(top / "checkout", 0o700)
     parts = [make(checkout / "src"), make(checkout / "tests")]
     assert reach([checkout], {}) == [cover(checkout), *map(bind, parts)]
 
 
-def test_what_lies_under_a_folder_that_nodes_have_of_their_own_is_bound_again(top):
+def test_paths_below_a_node_local_folder_are_bound_again(top):
     checkout = make(top / "own" / "checkout")
     assert reach([checkout, top / "own"], {top / "own": "1777"}) == [Cover(str(top / "own"), "1777"), bind(checkout)]

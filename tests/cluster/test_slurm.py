@@ -1,6 +1,7 @@
-"""The story of a user on a real Slurm: from the login node to the end, and nothing is left behind."""
+"""Runs on a real Slurm, from submission on the login node to the end. No process is left."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from taken import samples, undisturbed
 NASTY = ["--flag=a b", "it's", '"quoted"', "$HOME", "`id`", "a\\b", "*", "", "new\nline", "ünï", "--", "-N", "5", "a,b"]
 
 
-def test_a_run_from_the_login_node_to_its_end(cluster, echelon):
+def test_run_is_followed_from_submission_to_end(cluster, echelon):
     result = echelon("run", "-N", "2", "-g", "2", "--name", "gpt", TRAIN, "--samples", "12")
     assert result.returncode == 0, result.stderr
     assert "Slurm job " in result.stderr
@@ -26,7 +27,7 @@ def test_a_run_from_the_login_node_to_its_end(cluster, echelon):
     assert (status["state"], status["exit_code"]) == ("SUCCEEDED", 0)
 
 
-def test_a_job_that_waits_says_why_and_can_be_cancelled(cluster, echelon):
+def test_queued_job_shows_its_reason_and_can_be_cancelled(cluster, echelon):
     hold = cluster.run("ctl", ["sbatch", "--parsable", "-N4", "--exclusive", "--wrap", "sleep 60"]).stdout.strip()
     wait_for(lambda: "RUNNING" in cluster.run("ctl", ["squeue", "-h", "-o", "%T"]).stdout, "the job in the way")
     with (echelon.folder / "said").open("w+") as said:
@@ -43,7 +44,26 @@ def test_a_job_that_waits_says_why_and_can_be_cancelled(cluster, echelon):
     cluster.run("ctl", ["scancel", hold])
 
 
-def test_cancelling_gives_the_ranks_their_grace(echelon):
+WAITS = """
+import os, time
+deadline = time.time() + 60
+while time.time() < deadline and not os.path.exists("leave"):
+    time.sleep(0.01)
+"""
+
+
+def test_warning_about_the_nodes_is_shown_once(echelon):
+    with (echelon.folder / "said").open("w+") as said:
+        flags = ("-g", "2", "--cpus", "1", "--cold")
+        process = echelon.start("run", *flags, echelon.script("train.py", WAITS), stdout=said, stderr=said)
+    wait_for(lambda: "warning: 2 ranks share 1 CPU on each node" in Path(said.name).read_text(), "the warning")
+    assert process.poll() is None
+    (echelon.folder / "leave").touch()
+    assert process.wait(60) == 0
+    assert Path(said.name).read_text().count("ranks share") == 1
+
+
+def test_cancel_gives_ranks_the_grace_period(echelon):
     script = echelon.script(
         "train.py",
         "import signal, sys, time\n"
@@ -75,7 +95,7 @@ def test_two_runs_on_the_same_nodes(cluster, echelon):
         assert run.events("generation")[0]["hosts"] == ["n1", "n2"]
 
 
-def test_names_arguments_and_variables_that_try_to_break_out(echelon):
+def test_special_characters_stay_quoted_everywhere(echelon):
     script = echelon.script(
         "it's a $(touch broken).py",
         "import json, os, sys\n"
@@ -100,7 +120,7 @@ def test_names_arguments_and_variables_that_try_to_break_out(echelon):
     assert "control character" in bad.stderr
 
 
-def test_the_network_that_was_asked_for(echelon):
+def test_requested_network_interface_is_used(echelon):
     script = echelon.script(
         "train.py", "import os\nprint(os.environ.get('GLOO_SOCKET_IFNAME'), os.environ['MASTER_ADDR'], flush=True)\n"
     )
@@ -112,9 +132,10 @@ def test_the_network_that_was_asked_for(echelon):
     assert "no interface ib0 with an address on n1" in result.stderr
 
 
-def test_submitting_from_inside_of_another_job(cluster, echelon):
+def test_submit_from_inside_another_job(cluster, echelon):
     """Its size, its place and its ranks are not inherited; a run inside of it uses it."""
-    inner = f"{sys.executable} -m echelon submit -N 2 {TRAIN} --samples 8 > id && srun -n1 -N1 sleep 1"
+    submit = shlex.join(echelon.argv("submit", "-N", "2", TRAIN, "--samples", "8"))
+    inner = f"{submit} > id && srun -n1 -N1 sleep 1"
     outer = echelon.script("outer.sh", f"#!/bin/bash\n#SBATCH -N1 -n3 --cpus-per-task=2 --output=outer.out\n{inner}\n")
     cluster.run("ctl", ["sbatch", "-W", outer], cwd=echelon.folder, env=echelon.env)
     run = Run(echelon, (echelon.folder / "id").read_text().strip())
@@ -123,7 +144,7 @@ def test_submitting_from_inside_of_another_job(cluster, echelon):
     assert len(run.events("generation")[0]["hosts"]) == 2
 
 
-def test_inside_of_an_allocation_nothing_is_submitted(cluster, echelon):
+def test_run_inside_an_allocation_submits_nothing(cluster, echelon):
     argv = ["salloc", "-N2", "--gpus-per-node=2", *echelon.argv("run", TRAIN, "--samples", "12")]
     result = cluster.run("ctl", argv, cwd=echelon.folder, env=echelon.env, check=False, timeout=90)
     assert result.returncode == 0, result.stderr
@@ -133,7 +154,7 @@ def test_inside_of_an_allocation_nothing_is_submitted(cluster, echelon):
     assert len(cluster.run("ctl", ["squeue", "-h", "-a", "-t", "all"]).stdout.splitlines()) >= 1
 
 
-def test_the_library_finds_its_way_under_plain_srun(cluster, echelon):
+def test_library_joins_under_plain_srun(cluster, echelon):
     argv = ["srun", "-N2", "--ntasks-per-node=2", "--cpus-per-task=1", sys.executable, TRAIN, "--samples", "12"]
     result = cluster.run("ctl", argv, cwd=echelon.folder, env=echelon.env, check=False)
     assert result.returncode == 0, result.stderr
@@ -141,7 +162,7 @@ def test_the_library_finds_its_way_under_plain_srun(cluster, echelon):
     assert sorted(taken) == list(range(12))
 
 
-def test_an_array_is_a_run_for_each_index(echelon):
+def test_array_has_a_run_for_each_index(echelon):
     result = echelon("submit", "-N", "1", "--array", "3-4", TRAIN, "--samples", "8")
     assert result.returncode == 0, result.stderr
     runs = [Run(echelon, line) for line in result.stdout.split()]
@@ -151,7 +172,7 @@ def test_an_array_is_a_run_for_each_index(echelon):
         assert samples(run, 1) == undisturbed(8)
 
 
-def test_sbatch_refuses_in_its_own_words(echelon):
+def test_error_of_sbatch_is_shown_unchanged(echelon):
     result = echelon("submit", "-N", "2", "-p", "nowhere", TRAIN)
     assert result.returncode == 4
     assert "invalid partition specified: nowhere" in result.stderr

@@ -1,4 +1,4 @@
-"""What the login node tells of a Slurm job when the run itself says nothing: in the queue, put back, ended, unheard."""
+"""Status of a run without new events, from Slurm: queued, requeued, ended, or Slurm does not answer."""
 
 import json
 import signal
@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from node import wait_for
+from running import Run
 
 HELLO = "import os; print('hello from rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\n"
 WAIT = "import time; print('waiting', flush=True); time.sleep(600)\n"
@@ -23,7 +24,7 @@ def wait(echelon):
 
 @pytest.fixture
 def busy(cluster):
-    """Every node belongs to somebody else until the end of the test."""
+    """Another job uses every node until the end of the test."""
     argv = ["sbatch", "--parsable", "-N4", "--exclusive", "--time=10", "-o", "/dev/null", "--wrap=sleep 600"]
     job = cluster.run("ctl", argv).stdout.strip()
     wait_for(lambda: set(cluster.states().values()) == {"allocated"}, "all nodes to be taken")
@@ -47,7 +48,7 @@ def wait_until_at_work(run, attempt=0):
 # Waiting
 
 
-def test_why_a_run_waits_and_until_when_is_said(echelon, hello, busy, cluster):
+def test_queue_reason_and_expected_start_are_shown(echelon, hello, busy, cluster):
     follower = echelon.start("run", "--cpu", "-p", "main", hello)
     said = ""
     while "waiting for nodes to become free; expected to start" not in said:
@@ -64,7 +65,7 @@ def test_why_a_run_waits_and_until_when_is_said(echelon, hello, busy, cluster):
 # Ends that only Slurm tells of
 
 
-def test_a_run_that_is_cancelled_in_the_queue(echelon, hello, busy, cluster):
+def test_queued_run_is_cancelled(echelon, hello, busy, cluster):
     run = echelon.submit("--cpu", hello)
     result = echelon("cancel", run.id)
     assert result.returncode == 0, result.stderr
@@ -73,7 +74,7 @@ def test_a_run_that_is_cancelled_in_the_queue(echelon, hello, busy, cluster):
     assert status["native_id"] not in cluster.jobs()
 
 
-def test_a_run_that_somebody_cancels_in_slurm_while_it_waits(echelon, hello, busy, cluster):
+def test_queued_run_cancelled_by_scancel_is_cancelled(echelon, hello, busy, cluster):
     follower = echelon.start("run", "--cpu", hello)
     wait_for(lambda: list((echelon.folder / "runs").glob("*/native_id")), "the run")
     run = echelon.only_run()
@@ -84,7 +85,7 @@ def test_a_run_that_somebody_cancels_in_slurm_while_it_waits(echelon, hello, bus
     assert "cancelled before it started" in said
 
 
-def test_a_script_that_could_not_start_says_so_in_the_verdict(echelon, hello):
+def test_verdict_reports_a_script_that_could_not_start(echelon, hello):
     result = echelon("run", "--cpu", "--python", "/nope/python", hello)
     assert result.returncode == 127
     assert "warning: no Python at /nope/python on this machine" in result.stderr
@@ -92,13 +93,14 @@ def test_a_script_that_could_not_start_says_so_in_the_verdict(echelon, hello):
     assert "/nope/python: not found" in result.stderr
 
 
-def test_a_run_that_is_put_back_into_the_queue_waits_again(echelon, wait, cluster):
+def test_requeued_run_waits_in_the_queue_again(echelon, wait, cluster):
     run = echelon.submit("--cpu", wait)
     wait_until_at_work(run)
     job = run.status()["native_id"]
     cluster.run("ctl", ["scontrol", "requeue", job])
-    wait_until(run, "REQUEUED")
-    wait_for(lambda: "may not start yet" in run.status()["reason"], "the reason")
+    what = f"{run.id} to wait in Slurm's queue"  # until Slurm has ended it, the run itself gives the reason
+    status = wait_for(lambda: "has not been reached" in ((now := run.status())["reason"] or "") and now, what)
+    assert status["state"] == "REQUEUED"
     wait_until_at_work(run, attempt=1)
     assert run.status()["attempt"] == 1
     assert echelon("cancel", run.id).returncode == 0
@@ -107,7 +109,7 @@ def test_a_run_that_is_put_back_into_the_queue_waits_again(echelon, wait, cluste
 # Arrays
 
 
-def test_an_array_is_one_job_and_a_run_for_each_index(echelon):
+def test_array_is_one_job_with_a_run_for_each_index(echelon):
     script = echelon.script(
         "task.py", "import os, sys; i = os.environ['SLURM_ARRAY_TASK_ID']; print('task', i); sys.exit(i == '3')\n"
     )
@@ -121,23 +123,33 @@ def test_an_array_is_one_job_and_a_run_for_each_index(echelon):
     assert (again.returncode, again.stdout) == (1, "[0] task 3\n")
 
 
-def test_an_array_is_cancelled_whole(echelon, wait, busy):
+def test_a_pending_array_is_cancelled_by_its_own_id(echelon, wait, busy):
     result = echelon("submit", "--cpu", "--array", "0-2", wait)
-    runs = result.stdout.split()
-    assert len(runs) == 3
-    assert echelon("cancel", runs[0].rpartition("-")[0]).returncode == 0
+    array = result.stdout.split()[0].rpartition("-")[0]
+    assert f"echelon cancel {array} cancels all of it" in result.stderr
+    assert echelon("cancel", array).returncode == 0
+    assert {run["state"] for run in json.loads(echelon("ls", "--json", "-n", "3").stdout)} == {"CANCELLED"}
+
+
+def test_a_running_array_is_cancelled_by_its_job_id(echelon, wait):
+    """One element runs and two wait for it: scancel then signals the first and exits with 229."""
+    run = Run(echelon, echelon("submit", "--cpu", "--array", "0-2%1", wait).stdout.split()[0])
+    wait_until_at_work(run)
+    number = (run.path / "native_id").read_text().strip().partition("_")[0]
+    done = echelon("cancel", number)
+    assert (done.returncode, done.stderr.count("is CANCELLED")) == (0, 3), done.stderr
     assert {run["state"] for run in json.loads(echelon("ls", "--json", "-n", "3").stdout)} == {"CANCELLED"}
 
 
 # Without the controller
 
 
-def test_a_controller_that_is_down_ends_nothing_and_is_said(echelon, wait, cluster):
+def test_controller_that_is_down_is_reported_and_ends_nothing(echelon, wait, cluster):
     run = echelon.submit("--cpu", wait)
     wait_until_at_work(run)
     cluster.stop_controller()
     status = run.status()
-    assert (status["state"], status["reason"]) == ("RUNNING", "as last heard; Slurm does not answer")
+    assert (status["state"], status["reason"]) == ("RUNNING", "last known state (Slurm does not answer)")
     refused = echelon("submit", "--cpu", wait)
     assert refused.returncode == 75
     assert "Slurm does not answer" in refused.stderr

@@ -1,8 +1,9 @@
-"""Nodes that a run must not get again, on a real Slurm: those that it lost, and those that its user left out."""
+"""Excluded nodes on a real Slurm: nodes that the run has lost, and those of --exclude."""
 
 from pathlib import Path
 
-from echelon import hostlist, scontrol
+from echelon.backends.slurm.query import parse_fields
+from echelon.system import hostlist
 from running import wait_for
 
 TRAIN = Path(__file__).parent / "scripts" / "train.py"
@@ -20,14 +21,14 @@ def native_id(run):
 def waits_without(cluster, run, *names):
     def left_out():
         line = cluster.run("ctl", ["scontrol", "show", "job", native_id(run), "-o"]).stdout
-        return sorted(hostlist.expand(scontrol.fields_of(line)["ExcNodeList"]))
+        return sorted(hostlist.expand(parse_fields(line)["ExcNodeList"]))
 
     wait_for(lambda: left_out() == sorted(names), f"{names} to be left out")
     cluster.run("ctl", ["scancel", native_id(run)])
     wait_for(lambda: not cluster.jobs(), "the job to leave the queue")
 
 
-def test_a_lost_node_is_left_out_and_what_the_user_left_out_stays_so(cluster, echelon):
+def test_lost_node_is_excluded_beside_the_users_exclusions(cluster, echelon):
     run = submit(echelon)
     wait_for(lambda: "step 3 " in run.rank_log(0), "step 3 of rank 0")
     cluster.power_off("n2")
@@ -36,8 +37,8 @@ def test_a_lost_node_is_left_out_and_what_the_user_left_out_stays_so(cluster, ec
     waits_without(cluster, run, "n2", "n4")
 
 
-def test_a_first_node_that_was_lost_once_is_left_out_from_the_next_requeue_on(cluster, echelon):
-    """Before, Slurm lets nobody change the job until all are gone who could; the node is down then in any case."""
+def test_lost_first_node_is_excluded_from_the_second_requeue_on(cluster, echelon):
+    """Earlier, Slurm accepts no change of the job before all its processes have ended. The node is down then anyway."""
     run = submit(echelon)
     wait_for(lambda: "step 3 " in run.rank_log(0), "step 3 of rank 0")
     cluster.power_off("n1")

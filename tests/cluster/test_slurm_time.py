@@ -1,4 +1,4 @@
-"""A run on a real Slurm that is told to stop: by its time limit, an administrator, a preemption; and it comes back."""
+"""Runs on a real Slurm that are stopped by the time limit, an administrator or a preemption, and resumed."""
 
 from running import Run, wait_for
 from slurm_story import SAVE, TRAIN, finished, native_id, waiting
@@ -10,7 +10,7 @@ def weights(run: Run, attempt: int) -> str:
     return line
 
 
-def test_the_time_limit_with_notice_checkpoint_requeue_and_resume(cluster, echelon):
+def test_time_limit_gives_notice_checkpoint_requeue_and_resume(cluster, echelon):
     size = ["-N", "2", "--procs-per-node", "2"]
     policy = ["--time", "60s", "--notice", "25s", "--requeues", "4"]
     run = echelon.submit(*size, *policy, SAVE, "--samples", "400", "--seconds", "0.35")
@@ -25,7 +25,7 @@ def test_the_time_limit_with_notice_checkpoint_requeue_and_resume(cluster, echel
     assert weights(run, attempts - 1) == weights(peer, 0), "bit for bit those of a run that nobody disturbed"
 
 
-def test_an_administrator_requeues_the_job(cluster, echelon):
+def test_requeue_by_an_administrator_continues_the_run(cluster, echelon):
     state, go = echelon.folder / "state", echelon.folder / "go"
     run = echelon.submit("-N", "2", TRAIN, "--samples", "20", "--state", state, "--wait-for", go)
     waiting(run)
@@ -37,7 +37,7 @@ def test_an_administrator_requeues_the_job(cluster, echelon):
     assert samples(run, 2, 2)[-12:] == undisturbed(20)[-12:]
 
 
-def test_where_requeueing_is_not_allowed_a_successor_follows(cluster, echelon):
+def test_successor_follows_if_requeue_is_not_allowed(cluster, echelon):
     state = echelon.folder / "state"
     run = echelon.submit("-N", "2", "--requeues", "1", TRAIN, "--samples", "60", "--state", state)
     waiting(run)
@@ -50,8 +50,8 @@ def test_where_requeueing_is_not_allowed_a_successor_follows(cluster, echelon):
     assert samples(run, 2, 2) == undisturbed(60)
 
 
-def test_a_scancel_by_hand_is_the_end(cluster, echelon):
-    """Ranks die of the same TERM as in a preemption, and yet the job does not come back."""
+def test_scancel_by_the_user_ends_the_run(cluster, echelon):
+    """Ranks die of the same SIGTERM as in a preemption, but the job is not requeued."""
     run = echelon.submit("-N", "2", "--requeues", "3", TRAIN, "--samples", "600")
     waiting(run)
     cluster.run("ctl", ["scancel", native_id(run)])
@@ -60,8 +60,8 @@ def test_a_scancel_by_hand_is_the_end(cluster, echelon):
     assert run.events("requeued") == []
 
 
-def test_preemption_gives_notice_and_the_run_comes_back(cluster, echelon):
-    """Slurm tells every process of the job, ranks too; the library outlives that, saves, and goes on later."""
+def test_preempted_run_gets_notice_and_continues(cluster, echelon):
+    """Slurm signals every process of the job, including ranks. The library ignores that, saves, and the run is resumed."""
     run = echelon.submit("-N", "2", "-p", "low", SAVE, "--samples", "120", "--seconds", "0.1")
     waiting(run)
     cluster.run("ctl", ["sbatch", "-p", "high", "-N4", "--exclusive", "--wrap", "sleep 1"])
@@ -69,3 +69,23 @@ def test_preemption_gives_notice_and_the_run_comes_back(cluster, echelon):
     assert requeued["counts"] is False
     finished(run, "succeeded")
     assert samples(run, 2, 2) == undisturbed(120)
+    wait_for(lambda: not cluster.jobs(), "the job to leave the queue")  # 24.11 requeues it again after its end
+    assert [event["attempt"] for event in run.events("started")] == [0, 1]
+
+
+USR1_ONLY = """
+import os, pathlib, signal, sys, time
+if os.environ["ECHELON_ATTEMPT"] == "0":
+    signal.signal(signal.SIGUSR1, lambda *_: (print("saved", flush=True), sys.exit(75)))
+    print("ready", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_preemption_gives_notice_to_ranks_that_handle_only_usr1(cluster, echelon):
+    run = echelon.submit("-N", "2", "-p", "low", "--cold", echelon.script("usr1.py", USR1_ONLY))
+    wait_for(lambda: "ready" in run.rank_log(0) and "ready" in run.rank_log(1), "both ranks")
+    cluster.run("ctl", ["sbatch", "-p", "high", "-N4", "--exclusive", "--wrap", "sleep 1"])
+    finished(run, "succeeded")
+    assert [run.rank_log(rank) for rank in range(2)] == ["ready\nsaved\n"] * 2
+    wait_for(lambda: not cluster.jobs(), "the job to leave the queue")  # 24.11 requeues it again after its end

@@ -1,4 +1,4 @@
-"""A snapshot on real nodes: the code of the moment of the submit runs, also after a requeue, also where nothing is shared."""
+"""Snapshots on real nodes: the code at submission runs, also after a requeue and without a shared folder."""
 
 import os
 import sys
@@ -60,7 +60,7 @@ def test_the_runs_of_an_array_share_one_snapshot(cluster, echelon):
     assert first.samefile(second)
 
 
-def test_hosts_that_share_nothing_are_sent_the_snapshot_and_not_the_working_tree(cluster, echelon):
+def test_unshared_hosts_get_the_snapshot_not_the_working_tree(cluster, echelon):
     project(cluster, echelon)
     echelon.script("train.py", "import model, sys; print(model.VERSION, flush=True); sys.exit(3)")
     words = ["--on", "ssh", "--hosts", "h1", "--cold", "--python", sys.executable, "--snapshot"]

@@ -1,4 +1,4 @@
-"""Runs over ssh that outlast their time limit, and two that share their hosts."""
+"""Runs over ssh beyond their time limit, and two runs on the same hosts."""
 
 import sys
 from pathlib import Path

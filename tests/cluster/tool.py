@@ -1,4 +1,4 @@
-"""`echelon` on the test cluster, as a person would type it there."""
+"""The `echelon` command on the login node of the test cluster."""
 
 import subprocess
 import uuid
@@ -9,7 +9,7 @@ from running import AnyTool
 
 
 class Tool(AnyTool):
-    """`echelon`, as a user of the cluster types it on the login node, in a folder of its own."""
+    """Runs `echelon` on the login node as the user, in a separate folder."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster

@@ -1,3 +1,3 @@
-"""The examples, run as their READMEs say."""
+"""Runs the examples with the commands of their READMEs."""
 
 from local_tool import echelon  # noqa: F401

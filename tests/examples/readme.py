@@ -1,4 +1,4 @@
-"""What the README of an example tells people to type."""
+"""The commands in the README of an example."""
 
 import shlex
 from pathlib import Path

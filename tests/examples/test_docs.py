@@ -1,4 +1,4 @@
-"""The documentation does what it says: its scripts and commands are run, and what it shows of their output is looked for."""
+"""Runs the scripts and commands of the documentation and compares their output."""
 
 import re
 import shlex
@@ -56,7 +56,7 @@ def test_every_command_of_the_pages_is_found():
 
 
 def commands_of_the_readme():
-    """Each run that "What you get" tells of, without what it says of it behind two blanks."""
+    """Each command of "What you get", without its description after two spaces."""
     text = (ROOT / "README.md").read_text()
     for line in text[text.index("\n## What you get") : text.index("\n- The ranks' output")].splitlines():
         typed = re.split(r" {2,}", line.strip())[0]
@@ -64,7 +64,7 @@ def commands_of_the_readme():
             yield typed
 
 
-def test_what_the_readme_tells_people_to_type_can_be_rendered(echelon):
+def test_commands_of_the_readme_can_be_rendered(echelon):
     echelon.script("train.py", "print('nothing to do')\n")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", echelon.folder / ".venv"], check=True)
     del echelon.env["ECHELON_ON"]
@@ -81,7 +81,7 @@ def test_what_the_readme_tells_people_to_type_can_be_rendered(echelon):
 
 @pytest.mark.torch
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_does_what_it_says(echelon, page):
+def test_commands_of_a_page_print_its_output(echelon, page):
     echelon.script("train.py", "print('nothing to do')\n")
     for item in scripts_and_commands(page.read_text()):
         if isinstance(item, Command):
@@ -95,7 +95,7 @@ def test_a_page_does_what_it_says(echelon, page):
             echelon.script(*item)
 
 
-def test_the_numbers_are_those_of_the_readme():
+def test_numbers_equal_those_of_the_readme():
     measured = set((ROOT / "README.md").read_text().splitlines())
     rows = [line for line in (ROOT / "docs" / "cost.md").read_text().splitlines() if line.startswith("| ")]
     assert len(rows) > 10
@@ -107,5 +107,5 @@ def test_the_pages_can_be_built(tmp_path):
     result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     built = (tmp_path / "site" / "stopping-in-time.html").read_text()
-    assert "How do I stop in time?" in built
+    assert "Stop before the time limit" in built
     assert "fonts.googleapis" not in built

@@ -1,4 +1,4 @@
-"""The example with an image, where there is neither an image nor a cluster: as its README says first."""
+"""The example with an image, without image and cluster: the first command of its README."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""GraphSAGE on sampled neighbours: what is sampled, that it learns, and that it goes on exactly."""
+"""GraphSAGE on sampled neighbours: the samples, the accuracy and the exact continuation."""
 
 import re
 import sys
@@ -28,15 +28,15 @@ def by_node(graph, node):
 
 
 def epochs(output):
-    """What rank 0 said at the end of each: its loss, and its accuracy in percent."""
+    """Loss and accuracy in percent that rank 0 printed after each epoch."""
     found = re.findall(r"^\[0\] epoch (\d+)  loss (\S+)  accuracy (\S+)%$", output, re.MULTILINE)
     assert [int(number) for number, _, _ in found] == list(range(1, len(found) + 1))
     return [(float(loss), float(share)) for _, loss, share in found]
 
 
-def test_every_seed_gets_as_many_different_edges_as_it_has_up_to_the_fanout(modules):
+def test_each_seed_gets_different_edges_up_to_the_fanout(modules):
     graphs, neighbours = modules
-    graph = graphs.made(400, 900, seed=3)
+    graph = graphs.generate_graph(400, 900, seed=3)
     seeds = torch.arange(400)
     rows, drawn = neighbours.sample(graph, seeds, 4, torch.Generator().manual_seed(1))
     assert 0 in (graph.starts[1:] - graph.starts[:-1]), "some node here has no neighbour"
@@ -48,18 +48,18 @@ def test_every_seed_gets_as_many_different_edges_as_it_has_up_to_the_fanout(modu
             left.remove(neighbour)  # each edge once
 
 
-def test_any_edge_may_be_drawn_and_the_same_generator_draws_the_same(modules):
+def test_every_edge_may_be_drawn_and_draws_are_reproducible(modules):
     graphs, neighbours = modules
-    graph = graphs.made(400, 4000, seed=3)
+    graph = graphs.generate_graph(400, 4000, seed=3)
     seed = torch.tensor([7])
     draws = [neighbours.sample(graph, seed, 2, torch.Generator().manual_seed(i))[1].tolist() for i in range(300)]
     assert {neighbour for draw in draws for neighbour in draw} == set(by_node(graph, 7))
     assert draws[5] == neighbours.sample(graph, seed, 2, torch.Generator().manual_seed(5))[1].tolist()
 
 
-def test_the_hops_fit_together(modules):
+def test_hops_are_consistent(modules):
     graphs, neighbours = modules
-    graph = graphs.made(400, 4000, seed=3)
+    graph = graphs.generate_graph(400, 4000, seed=3)
     seeds = torch.tensor([5, 300, 7])
     outer, inner = neighbours.layers(graph, seeds, (3, 2), torch.Generator().manual_seed(1))
     assert inner.nodes[inner.targets].tolist() == seeds.tolist()
@@ -70,7 +70,7 @@ def test_the_hops_fit_together(modules):
 
 
 @pytest.mark.torch
-def test_it_learns_and_a_killed_rank_changes_nothing(echelon):
+def test_training_learns_and_a_killed_rank_changes_nothing(echelon):
     run = ("run", "-N", "2", "--procs-per-node", "2", "--restarts", "1", FOLDER / "train.py", *SMALL)
     whole, killed = echelon(*run), echelon(*run, "--kill-rank", "3")
     assert whole.returncode == 0, whole.stderr + whole.stdout
@@ -80,7 +80,7 @@ def test_it_learns_and_a_killed_rank_changes_nothing(echelon):
     assert len(shares) == 4
     assert shares[-1] > max(45, shares[0] + 10), "features alone give 42%, chance 12.5%"
     assert "rank 3 on node1 was killed by SIGKILL" in killed.stderr
-    assert "goes on from step-000000" in killed.stdout
+    assert "resumed from step " in killed.stdout
     told_again = {line for line in killed.stdout.splitlines() if "accuracy" in line}
     assert told_again == {line for line in whole.stdout.splitlines() if "accuracy" in line}
     assert (whole.stdout + killed.stdout).count("made graph-data") == 1, "one rank makes the graph, once"

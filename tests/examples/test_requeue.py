@@ -1,4 +1,4 @@
-"""Scripts of older times, stopped by a notice and requeued: their losses are those of a run that was never stopped."""
+"""Scripts for older launchers, stopped by a notice and requeued, have the losses of an uninterrupted run."""
 
 import csv
 import os
@@ -32,7 +32,7 @@ except RuntimeError as error:
 
 @pytest.fixture
 def folder(tmp_path):
-    """A copy, so that what is saved is not left among the examples."""
+    """A copy, so that saved files are not written to the examples."""
     return Path(shutil.copytree(EXAMPLE, tmp_path / "requeue", ignore=shutil.ignore_patterns("__pycache__", "*-out")))
 
 
@@ -43,7 +43,7 @@ def losses(file: Path) -> list[list[str]]:
 
 @pytest.mark.torch
 @pytest.mark.parametrize(("launcher", "script"), [("accelerate", "with_accelerate.py"), ("legacy", "with_launch.py")])
-def test_the_losses_of_a_stopped_run_are_those_of_an_undisturbed_one(echelon, folder, launcher, script):
+def test_stopped_run_has_the_losses_of_an_uninterrupted_run(echelon, folder, launcher, script):
     flags = ["-N", "2", "--procs-per-node", "1", "--time", "10m", "--notice", "5m", "--requeues", "1"]
     run = echelon.submit(
         "--launcher", launcher, *flags, folder / script, "--out", "stopped", "--steps", STEPS, "--pause", "0.2"
@@ -72,7 +72,7 @@ def test_ranks_agree_to_stop_on_their_own_device(folder):
 
 
 @pytest.mark.torch
-def test_the_readmes_snapshot_runs_and_what_it_says_is_shown(echelon, folder):
+def test_snapshot_command_of_the_readme_prints_its_output(echelon, folder):
     text = (folder / "README.md").read_text()
     (line,) = re.findall(r"^    echelon (run --snapshot .*)$", text, re.MULTILINE)
     words = [word.replace("$PWD", str(folder)) for word in shlex.split(line)]

@@ -1,4 +1,4 @@
-"""The outline of a trainer, filled in: it learns, and whatever stops it, it goes on exactly."""
+"""The example with echelon.Trainer: it learns, and continues exactly after every kind of stop."""
 
 import os
 import re
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """A run that nothing happens to, and the folder that it ran in: the others must come to the same weights."""
+    """An uninterrupted run and its folder. The other runs must reach the same weights."""
     tool = Tool(tmp_path_factory.mktemp("undisturbed"), uuid.uuid4().hex)
     result = tool("run", *SHAPE, SCRIPT, *ARGS)
     assert result.returncode == 0, result.stderr + result.stdout
@@ -39,12 +39,12 @@ def weights(output):
 
 
 def steps_of(folder, rank):
-    """The samples of each step, as they were last taken: those after the last checkpoint are taken again."""
+    """The samples of each step, from its last execution: steps after the last checkpoint run again."""
     lines = [list(map(int, line.split())) for line in (folder / f"rank-{rank}").read_text().splitlines()]
     return {line[0]: line[1:] for line in lines}, len(lines)
 
 
-def test_it_learns_to_spell_and_its_model_can_be_taken_elsewhere(undisturbed):
+def test_trainer_learns_and_its_model_can_be_exported(undisturbed):
     tool, output = undisturbed
     losses = [float(loss) for loss in re.findall(r"step +\d+  epoch +\d+  loss (\S+)", output)]
     assert len(losses) == 2
@@ -58,13 +58,13 @@ def test_it_learns_to_spell_and_its_model_can_be_taken_elsewhere(undisturbed):
     assert (tool.folder / "reader.pt").stat().st_size > 100_000
 
 
-def test_after_a_kill_every_sample_is_taken_once_and_the_weights_are_the_same(echelon, undisturbed):
+def test_kill_loses_no_sample_and_keeps_the_weights(echelon, undisturbed):
     result = echelon(
         "run", *SHAPE, "--restarts", "1", SCRIPT, *ARGS, "--kill-rank", "3", "--kill-at", "45", "--trace", "seen"
     )
     assert result.returncode == 0, result.stderr + result.stdout
     assert "rank 3 on node1 was killed by SIGKILL" in result.stderr
-    assert re.search(r"goes on from step-000000[1-4]0", result.stdout), "in the middle of an epoch"
+    assert re.search(r"resumed from step [1-4]0 ", result.stdout), "in the middle of an epoch"
     taken = [steps_of(echelon.folder / "seen", rank) for rank in range(4)]
     assert max(lines for _, lines in taken) > STEPS, "some steps were taken again"
     rounds = -(-SAMPLES // BATCH)
@@ -77,18 +77,18 @@ def test_after_a_kill_every_sample_is_taken_once_and_the_weights_are_the_same(ec
     assert weights(result.stdout) == weights(undisturbed[1])
 
 
-def test_told_to_stop_soon_it_saves_and_is_requeued(echelon, undisturbed):
+def test_trainer_saves_at_the_notice_and_is_requeued(echelon, undisturbed):
     run = echelon.submit(*SHAPE, "--requeues", "1", SCRIPT, *ARGS)
     wait_for(lambda: run.events("checkpoint"), "the first checkpoint")
     os.kill(run.supervisor(), signal.SIGUSR1)  # what the clock does, without waiting for it
     assert run.wait()["outcome"] == "succeeded", echelon("logs", run.id).stdout
     assert [event["attempt"] for event in run.events("requeued")] == [0]
-    stopped = re.findall(r"stops at step (\d+)", run.rank_log(0))
-    assert f"goes on from step-{int(stopped[0]):08d}" in run.rank_log(0, attempt=1)
+    stopped = re.findall(r"stopping at step (\d+)", run.rank_log(0))
+    assert f"resumed from step {int(stopped[0])} " in run.rank_log(0, attempt=1)
     assert weights(echelon("logs", run.id).stdout) == weights(undisturbed[1])
 
 
-def test_interrupted_it_is_cancelled_and_goes_on_when_resumed(echelon, undisturbed):
+def test_interrupted_trainer_is_cancelled_and_resumes(echelon, undisturbed):
     process = echelon.start("run", *SHAPE, SCRIPT, *ARGS)
     run = wait_for(lambda: list(echelon.folder.glob("runs/*/events.jsonl")) and echelon.only_run(), "the run")
     wait_for(lambda: run.events("checkpoint"), "the first checkpoint")
@@ -99,5 +99,5 @@ def test_interrupted_it_is_cancelled_and_goes_on_when_resumed(echelon, undisturb
     assert run.status()["state"] == "CANCELLED"
     result = echelon("resume", run.id)
     assert result.returncode == 0, result.stderr + result.stdout
-    assert "goes on from step-" in result.stdout
+    assert "resumed from step " in result.stdout
     assert weights(result.stdout) == weights(undisturbed[1])

@@ -1,25 +1,25 @@
 #!/bin/bash
-# gpt: what every node does before the command that it is given
-words=$1 # the file that is told why this node cannot go on
+# gpt: enters the environment on a node, then runs the given command
+error_file=$1 # the file that gets the reason if this node cannot start
 shift
-heard() { # a command, whose complaints are kept for the verdict
-  "$@" 2>"$words"
+run_logged() { # runs a command and keeps its stderr for the verdict
+  "$@" 2>"$error_file"
   set -- $?
-  cat "$words" >&2
+  cat "$error_file" >&2
   return "$1"
 }
-refuse() { # what is wrong, and what to type next
-  printf 'error: %s\n  try   %s\n' "$1" "$2" >>"$words"
+refuse() { # prints what is wrong and what to type next, and exits
+  printf 'error: %s\n  try   %s\n' "$1" "$2" >>"$error_file"
   printf 'error: %s\n  try   %s\n' "$1" "$2" >&2
   trap - EXIT
   exit 78
 }
 
-: >"$words"
+: >"$error_file"
 
-# The lines of the setup, as they are
+# The lines of --setup, unchanged
 setup_ended() {
-  refuse 'the setup ended before the command began, with exit code '"$1" 'job.out in the run'"'"'s folder has what it said'
+  refuse 'the setup ended before the command began, with exit code '"$1" 'job.out in the run'"'"'s folder has its output'
 }
 trap 'setup_ended $?' EXIT
 export NCCL_DEBUG=INFO
@@ -30,7 +30,7 @@ version=$(/home/ada/gpt/.venv/bin/python -ISc 'import sys; print("%d.%d" % sys.v
 case $? in
   0) ;;
   9) refuse '/home/ada/gpt/.venv/bin/python in this node is Python '"$version"', and 3.10 is needed' '--python PATH names another one; Python 3.10 and torch are needed' ;;
-  *) echo "$version" >>"$words" && refuse 'this node has no /home/ada/gpt/.venv/bin/python that could be run' '--python PATH names another one; Python 3.10 and torch are needed' ;;
+  *) echo "$version" >>"$error_file" && refuse 'cannot run /home/ada/gpt/.venv/bin/python in this node' '--python PATH names another one; Python 3.10 and torch are needed' ;;
 esac
-rm -f "$words"
+rm -f "$error_file"
 exec "$@"

@@ -1,51 +1,51 @@
 #!/bin/bash
-# gpt: what every node does before the command that it is given
-words=$1 # the file that is told why this node cannot go on
+# gpt: enters the environment on a node, then runs the given command
+error_file=$1 # the file that gets the reason if this node cannot start
 shift
-heard() { # a command, whose complaints are kept for the verdict
-  "$@" 2>"$words"
+run_logged() { # runs a command and keeps its stderr for the verdict
+  "$@" 2>"$error_file"
   set -- $?
-  cat "$words" >&2
+  cat "$error_file" >&2
   return "$1"
 }
-refuse() { # what is wrong, and what to type next
-  printf 'error: %s\n  try   %s\n' "$1" "$2" >>"$words"
+refuse() { # prints what is wrong and what to type next, and exits
+  printf 'error: %s\n  try   %s\n' "$1" "$2" >>"$error_file"
   printf 'error: %s\n  try   %s\n' "$1" "$2" >&2
   trap - EXIT
   exit 78
 }
 
-: >"$words"
+: >"$error_file"
 
-# The modules, with the shell's own way to load them
+# The modules; a non-login shell has to define `module` first
 for init in "${MODULESHOME-}/init/bash" "${LMOD_PKG-}/init/bash" /etc/profile.d/modules.sh /etc/profile.d/lmod.sh /usr/share/modules/init/bash /usr/share/lmod/lmod/init/bash; do
   type module >/dev/null 2>&1 && break
-  # shellcheck disable=SC1090  # wherever the site has it
+  # shellcheck disable=SC1090  # the path depends on the site
   [ -r "$init" ] && . "$init"
 done
-type module >/dev/null 2>&1 || refuse 'this node has no `module`' 'MODULESHOME=DIR, or a line of --setup that brings `module` along'
+type module >/dev/null 2>&1 || refuse 'this node has no `module`' 'MODULESHOME=DIR, or a line of --setup that defines `module`'
 load() {
   name=$1 before=${LOADEDMODULES-}
-  heard module load "$name" || refuse 'the module '"$name"' cannot be loaded' 'module avail '"$name"', on a node'
-  # old versions say 0 whatever happens: then they complained, and nothing is loaded that was not before
+  run_logged module load "$name" || refuse 'the module '"$name"' cannot be loaded' 'module avail '"$name"', on a node'
+  # old versions always return 0: after a failure stderr is not empty and the loaded modules are unchanged
   case ":${LOADEDMODULES-}:" in
     *":$name:"* | *":$name/"*) ;;
-    ":$before:") [ ! -s "$words" ] || refuse 'the module '"$name"' cannot be loaded' 'module avail '"$name"', on a node' ;;
+    ":$before:") [ ! -s "$error_file" ] || refuse 'the module '"$name"' cannot be loaded' 'module avail '"$name"', on a node' ;;
   esac
 }
 load 'a b'
 load '$(id)'
 
-# The lines of the setup, as they are
+# The lines of --setup, unchanged
 setup_ended() {
-  refuse 'the setup ended before the command began, with exit code '"$1" 'job.out in the run'"'"'s folder has what it said'
+  refuse 'the setup ended before the command began, with exit code '"$1" 'job.out in the run'"'"'s folder has its output'
 }
 trap 'setup_ended $?' EXIT
 echo "it's $HOME"
 trap - EXIT
 
 # The virtual environment
-[ -x '/home/ada/it'"'"'s $HOME/bin/python' ] || refuse 'no virtual environment at /home/ada/it'"'"'s $HOME' 'python3 -m venv '"'"'/home/ada/it'"'"'"'"'"'"'"'"'s $HOME'"'"', where this node sees it; or another --venv'
+[ -x '/home/ada/it'"'"'s $HOME/bin/python' ] || refuse 'no virtual environment at /home/ada/it'"'"'s $HOME' 'python3 -m venv '"'"'/home/ada/it'"'"'"'"'"'"'"'"'s $HOME'"'"', in a folder visible to this node; or another --venv'
 export VIRTUAL_ENV='/home/ada/it'"'"'s $HOME'
 export PATH='/home/ada/it'"'"'s $HOME/bin':"$PATH"
 unset PYTHONHOME
@@ -54,7 +54,7 @@ version=$('/home/ada/it'"'"'s $HOME/bin/python' -ISc 'import sys; print("%d.%d" 
 case $? in
   0) ;;
   9) refuse '/home/ada/it'"'"'s $HOME/bin/python in the virtual environment /home/ada/it'"'"'s $HOME is Python '"$version"', and 3.10 is needed' '--python PATH names another one; Python 3.10 and torch are needed' ;;
-  *) echo "$version" >>"$words" && refuse 'the virtual environment /home/ada/it'"'"'s $HOME has no /home/ada/it'"'"'s $HOME/bin/python that could be run' '--python PATH names another one; Python 3.10 and torch are needed' ;;
+  *) echo "$version" >>"$error_file" && refuse 'cannot run /home/ada/it'"'"'s $HOME/bin/python in the virtual environment /home/ada/it'"'"'s $HOME' '--python PATH names another one; Python 3.10 and torch are needed' ;;
 esac
-rm -f "$words"
+rm -f "$error_file"
 exec "$@"

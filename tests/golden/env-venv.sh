@@ -1,24 +1,24 @@
 #!/bin/bash
-# gpt: what every node does before the command that it is given
-words=$1 # the file that is told why this node cannot go on
+# gpt: enters the environment on a node, then runs the given command
+error_file=$1 # the file that gets the reason if this node cannot start
 shift
-heard() { # a command, whose complaints are kept for the verdict
-  "$@" 2>"$words"
+run_logged() { # runs a command and keeps its stderr for the verdict
+  "$@" 2>"$error_file"
   set -- $?
-  cat "$words" >&2
+  cat "$error_file" >&2
   return "$1"
 }
-refuse() { # what is wrong, and what to type next
-  printf 'error: %s\n  try   %s\n' "$1" "$2" >>"$words"
+refuse() { # prints what is wrong and what to type next, and exits
+  printf 'error: %s\n  try   %s\n' "$1" "$2" >>"$error_file"
   printf 'error: %s\n  try   %s\n' "$1" "$2" >&2
   trap - EXIT
   exit 78
 }
 
-: >"$words"
+: >"$error_file"
 
 # The virtual environment
-[ -x /home/ada/gpt/.venv/bin/python ] || refuse 'no virtual environment at /home/ada/gpt/.venv' 'python3 -m venv /home/ada/gpt/.venv, where this node sees it; or another --venv'
+[ -x /home/ada/gpt/.venv/bin/python ] || refuse 'no virtual environment at /home/ada/gpt/.venv' 'python3 -m venv /home/ada/gpt/.venv, in a folder visible to this node; or another --venv'
 export VIRTUAL_ENV=/home/ada/gpt/.venv
 export PATH=/home/ada/gpt/.venv/bin:"$PATH"
 unset PYTHONHOME
@@ -27,7 +27,7 @@ version=$(/home/ada/gpt/.venv/bin/python -ISc 'import sys; print("%d.%d" % sys.v
 case $? in
   0) ;;
   9) refuse '/home/ada/gpt/.venv/bin/python in the virtual environment /home/ada/gpt/.venv is Python '"$version"', and 3.10 is needed' '--python PATH names another one; Python 3.10 and torch are needed' ;;
-  *) echo "$version" >>"$words" && refuse 'the virtual environment /home/ada/gpt/.venv has no /home/ada/gpt/.venv/bin/python that could be run' '--python PATH names another one; Python 3.10 and torch are needed' ;;
+  *) echo "$version" >>"$error_file" && refuse 'cannot run /home/ada/gpt/.venv/bin/python in the virtual environment /home/ada/gpt/.venv' '--python PATH names another one; Python 3.10 and torch are needed' ;;
 esac
-rm -f "$words"
+rm -f "$error_file"
 exec "$@"

@@ -14,5 +14,5 @@
 #SBATCH --export=ALL
 exec /home/ada/gpt/.venv/bin/python -I /home/ada/gpt/runs/gpt-20260115-101500-7f3a/echelon.pyz supervise /home/ada/gpt/runs/gpt-20260115-101500-7f3a
 
-# ---- then the agent of each node starts its ranks by ----
+# ---- then the agent of each node starts its ranks with ----
 # /home/ada/gpt/.venv/bin/python -m torch.distributed.run --nnodes=2 --node-rank="$NODE_RANK" --nproc-per-node=4 --master-addr="$MAIN_ADDRESS" --master-port="$MAIN_PORT" --max-restarts=0 --log-dir="$NODE_DIR" --no-python /home/ada/gpt/.venv/bin/python -I /home/ada/gpt/runs/gpt-20260115-101500-7f3a/echelon.pyz worker torchrun

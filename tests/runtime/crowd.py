@@ -1,4 +1,4 @@
-"""Ranks that a test starts by hand, each with variables of its own."""
+"""Ranks that a test starts itself, each with its own variables."""
 
 import socket
 import subprocess
@@ -31,7 +31,7 @@ world.barrier()
 
 
 class Crowd:
-    """Some processes of one script, each with variables of its own."""
+    """Several processes of one script, each with its own variables."""
 
     def __init__(self, tool):
         self.tool = tool
@@ -41,12 +41,17 @@ class Crowd:
         return [
             self.stack.enter_context(
                 subprocess.Popen(
-                    [sys.executable, script, *args], env={**self.tool.env, **environ}, cwd=self.tool.folder, text=True,
-                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                    [sys.executable, script, *args],
+                    env={**self.tool.env, **environ},
+                    cwd=self.tool.folder,
+                    text=True,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
                 )
             )
             for environ in environs
-        ]  # fmt: skip
+        ]
 
     def __call__(self, script, environs, *args):
         """(exit code, stdout, stderr) of each."""

@@ -1,4 +1,4 @@
-"""Arguments, variables and secrets: what the user gave is what the ranks get, and nothing is written that should not be."""
+"""Arguments, variables and secrets reach the ranks unchanged, and secrets are not written to files."""
 
 import json
 import os
@@ -60,7 +60,7 @@ def files_with(folder, text: str) -> list[str]:
     return [str(path) for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
 
 
-def test_secrets_reach_the_ranks_and_nothing_else(echelon):
+def test_secrets_reach_only_the_ranks(echelon):
     script = echelon.script(
         "use.py",
         "import hashlib, os, pathlib, time\n"
@@ -93,7 +93,7 @@ def test_a_run_with_a_secret_is_resumed_only_with_it(echelon):
     assert json.loads(run.rank_log(0, attempt=1))[2] == "two"
 
 
-def test_render_and_run_json_remember_where_values_came_from(echelon):
+def test_render_and_run_json_have_the_origin_of_values(echelon):
     echelon.script("echelon.toml", "nodes = 2\nrestarts = 1\n")
     explained = echelon(
         "render",

@@ -1,4 +1,4 @@
-"""A rank runs its script as `python script` would: forked warm, or cold in an interpreter of its own."""
+"""A rank runs its script as `python script` would: forked from the starter, or in a new interpreter with --cold."""
 
 import json
 import subprocess
@@ -15,9 +15,15 @@ WAYS = pytest.mark.parametrize(
 
 def plain_python(echelon, *args) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, *args], cwd=echelon.folder, env=echelon.env, capture_output=True, text=True,
-        stdin=subprocess.DEVNULL, timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, *args],
+        cwd=echelon.folder,
+        env=echelon.env,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
 
 
 def facts_in(text: str) -> dict:
@@ -25,7 +31,7 @@ def facts_in(text: str) -> dict:
 
 
 @WAYS
-def test_a_script_finds_what_python_would_give_it(echelon, way):
+def test_script_has_the_same_globals_as_in_python(echelon, way):
     folder = echelon.folder / "my project"
     folder.mkdir()
     script = folder / "facts.py"
@@ -40,7 +46,7 @@ def test_a_script_finds_what_python_would_give_it(echelon, way):
 
 
 @WAYS
-def test_a_module_finds_what_python_would_give_it(echelon, way):
+def test_module_has_the_same_globals_as_in_python(echelon, way):
     package = echelon.folder / "package"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -82,13 +88,13 @@ def check_ending(echelon, ending, way):
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_cold_rank_ends_as_python_would(echelon, ending):
+def test_cold_rank_exits_like_python(echelon, ending):
     check_ending(echelon, ending, ("--cold",))
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("ending", ["sys.exit(text)", "chained", "own excepthook", "abort", "failing atexit"])
-def test_a_warm_rank_ends_as_python_would(echelon, ending):
+def test_warm_rank_exits_like_python(echelon, ending):
     check_ending(echelon, ending, ())
 
 
@@ -128,13 +134,21 @@ def test_a_command_that_is_not_python(echelon):
     assert echelon.only_run().rank_log(0) == "rank 0 of 1: a  b\n"
 
 
-def test_a_command_that_is_not_there(echelon):
-    result = echelon("run", "--", "./nothing")
+def test_missing_command_or_module_creates_no_run(echelon):
+    for words in (("--", "./nothing"), ("-m", "no.such.module")):
+        result = echelon("run", *words)
+        assert result.returncode == 2
+        assert result.stderr.startswith(f"error: no {'command' if words[0] == '--' else 'module'} {words[1]}")
+    assert not (echelon.folder / "runs").exists()
+
+
+def test_command_missing_on_the_node_exits_with_127(echelon):
+    result = echelon("run", "--setup", "true", "--", "./nothing")
     assert result.returncode == 127
     assert "cannot run ./nothing: No such file or directory" in result.stdout
 
 
-def test_the_ranks_have_the_users_umask_and_the_run_directory_is_private(echelon):
+def test_ranks_keep_the_umask_and_the_run_directory_is_private(echelon):
     script = echelon.script("mask.py", "import os\nopen('made', 'w').close()\n")
     assert echelon("run", "--cold", script, umask=0o027).returncode == 0
     assert (echelon.folder / "made").stat().st_mode & 0o777 == 0o640

@@ -1,4 +1,4 @@
-"""Bad input gets its four-part message and its exit code, and loses nothing."""
+"""Bad input gives a four-part message and the right exit code."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ def assert_refused(result, code, *words):
 
 
 @pytest.mark.parametrize("flags", [("-N", "0"), ("-N", "-1"), ("-g", "0"), ("--procs-per-node", "-3"), ("-N", "two")])
-def test_impossible_sizes(echelon, flags):
+def test_impossible_sizes_are_refused(echelon, flags):
     result = echelon("run", *flags, STEPS)
     assert_refused(
         result,
@@ -32,13 +32,19 @@ def test_impossible_sizes(echelon, flags):
     assert not (echelon.folder / "runs").exists()
 
 
-def test_a_missing_script_is_refused_before_anything_starts(echelon):
+def test_missing_script_is_refused_before_the_start(echelon):
     echelon.script("train.py", "")
     assert_refused(echelon("run", "trian.py"), 2, "no script at trian.py", "did you mean train.py?")
     assert not (echelon.folder / "runs").exists()
 
 
-def test_no_script_at_all(echelon):
+def test_missing_module_is_refused_before_anything_starts(echelon):
+    result = echelon("submit", "-m", "no_such_module")
+    assert_refused(result, 2, "no_such_module", "No module named no_such_module")
+    assert not (echelon.folder / "runs").exists()
+
+
+def test_missing_script_argument_is_refused(echelon):
     assert_refused(echelon("run", "-N", "2"), 2, "no script was given")
 
 
@@ -79,11 +85,11 @@ def test_an_unreadable_config_is_named(echelon):
 
 
 @pytest.mark.parametrize("command", ["status", "logs", "why", "cancel", "resume"])
-def test_an_unknown_run(echelon, command):
+def test_unknown_run_is_refused(echelon, command):
     assert_refused(echelon(command, "nothing"), 2, "no run matches 'nothing'", "echelon ls")
 
 
-def test_an_id_that_matches_two_runs(echelon):
+def test_ambiguous_run_id_is_refused(echelon):
     runs = [echelon.submit("--cold", "--name", "twin", STEPS, "--steps", "1") for _ in range(2)]
     for run in runs:
         run.wait()
@@ -91,31 +97,34 @@ def test_an_id_that_matches_two_runs(echelon):
     assert_refused(result, 2, "'twin' matches 2 runs", *(run.id for run in runs))
 
 
-def test_a_python_without_torch(echelon, tmp_path):
+def test_python_without_torch_prints_one_message(echelon, tmp_path):
     venv.create(tmp_path / "bare", with_pip=False)
-    result = echelon("run", "--python", tmp_path / "bare" / "bin" / "python", STEPS)
+    script = echelon.script("train.py", "import torch\n")
+    result = echelon("run", "-g", "4", "--python", tmp_path / "bare" / "bin" / "python", script)
     assert result.returncode == 3
-    assert "has no torch" in result.stderr
+    assert "torch is not installed for" in result.stderr
     assert "--python PATH" in result.stderr
+    assert result.stdout == "", "no rank has run the script"
+    assert all("Traceback" not in text for text in (result.stderr, (echelon.only_run().path / "job.out").read_text()))
 
 
-def test_a_python_that_is_not_there(echelon):
+def test_missing_python_is_refused(echelon):
     assert_refused(echelon("run", "--python", "/no/such/python", STEPS), 3, "/no/such/python", "--python")
 
 
-def test_a_taken_port_range(echelon):
+def test_occupied_port_range_is_refused(echelon):
     with contextlib.closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         result = echelon("run", "--cold", "--ports", f"{port}-{port}", STEPS)
     assert result.returncode == 3
-    assert f"every port of {port}-{port} is taken" in result.stderr
+    assert f"all ports {port}-{port} are in use" in result.stderr
     assert "--ports" in result.stderr
 
 
 @pytest.mark.parametrize("ports", ["x", "5-2", "0", "70000"])
-def test_a_port_range_that_is_none(echelon, ports):
+def test_invalid_port_range_is_refused(echelon, ports):
     assert_refused(echelon("run", "--ports", ports, STEPS), 2, "29500-29599")
 
 
@@ -124,7 +133,7 @@ def test_a_notice_longer_than_the_time_limit(echelon):
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "a\nb", "", "x" * 65])
-def test_names_that_could_break_out(echelon, name):
+def test_hostile_names_stay_quoted(echelon, name):
     assert_refused(echelon("run", "--name", name, STEPS), 2)
     assert not (echelon.folder / "runs").exists()
 
@@ -171,10 +180,10 @@ def test_a_foreign_run_directory_is_refused(echelon):
 
 def test_more_gpus_than_there_are(echelon):
     from echelon.errors import EnvironmentProblem
-    from echelon.machine import fit_gpus
+    from echelon.system.machine import resolve_gpus_per_node
 
     with pytest.raises(
-        EnvironmentProblem, match=r"2 nodes x 4 GPUs = 8 GPUs asked for, but this machine has 3"
+        EnvironmentProblem, match=r"2 nodes x 4 GPUs = 8 GPUs requested, but this machine has 3"
     ) as info:
-        fit_gpus(asked=4, nodes=2, present=3, cpu=False)
+        resolve_gpus_per_node(asked=4, nodes=2, present=3, cpu=False)
     assert "--cpu" in str(info.value)

@@ -1,4 +1,4 @@
-"""Real ranks that are killed, stopped and started again, in any number: nothing is lost and nothing is different."""
+"""Real ranks that are killed, stopped and restarted in any number: no sample is lost, and the weights are the same."""
 
 import json
 import os
@@ -11,8 +11,8 @@ import sys
 import pytest
 from crowd import free_port
 
-from echelon.runtime.checkpoint.verify import committed
-from echelon.runtime.sampler import ElasticSampler
+from echelon.train.checkpoint.verify import committed_checkpoints
+from echelon.train.sampler import ElasticSampler
 from running import DEADLINE_SECONDS, SCRIPTS, wait_for
 
 pytestmark = pytest.mark.torch
@@ -42,7 +42,7 @@ def order_of(folder):
 
 
 def assert_in_order(folder, epochs):
-    """Every sample once an epoch, in the epoch's own order, whatever happened on the way."""
+    """Checks that every sample was used once per epoch, in the order of the epoch."""
     order = order_of(folder)
     for epoch in range(epochs):
         sampler = ElasticSampler(LENGTH, rank=0, world_size=1, seed=11)
@@ -62,8 +62,12 @@ def undisturbed(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, "-m", "echelon", "run", "--on", "local", "-g", "4", LEARN, "--records", folder / "records"],
         env={**os.environ, "ECHELON_RUNS": str(folder / "runs"), "XDG_STATE_HOME": str(folder / "state")},
-        cwd=folder, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr + done.stdout
     ends = endings(done.stdout)
     assert len(ends) == 4
@@ -71,21 +75,22 @@ def undisturbed(tmp_path_factory):
 
 
 def newest(run):
-    return max((name.step for name in committed(run.path / "checkpoints")), default=0)
+    return max((name.step for name in committed_checkpoints(run.path / "checkpoints")), default=0)
 
 
-def test_killed_and_stopped_and_requeued_it_ends_bit_for_bit_as_if_nothing_had_happened(echelon, undisturbed):
-    run = echelon.submit(
-        "-g", "4", "--restarts", "9", "--requeues", "9", LEARN, "--seconds", "0.1", "--every", "3"
-    )  # fmt: skip
+def test_killed_stopped_and_requeued_run_has_the_same_weights(echelon, undisturbed):
+    run = echelon.submit("-g", "4", "--restarts", "9", "--requeues", "9", LEARN, "--seconds", "0.1", "--every", "3")
     draw = random.Random(3)
     attempt = generation = 0
     for what in ("kill", "kill", "notice", "kill", "notice"):
         before = newest(run)
         wait_for(lambda before=before: newest(run) > before + 3, "two more checkpoints")
         if what == "kill":
-            pids = {e["rank"]: e["pid"] for e in run.events("rank_ready") if e["generation"] == generation
-                    and e["attempt"] == attempt}  # fmt: skip
+            pids = {
+                e["rank"]: e["pid"]
+                for e in run.events("rank_ready")
+                if e["generation"] == generation and e["attempt"] == attempt
+            }
             os.kill(pids[draw.randrange(4)], signal.SIGKILL)
             generation += 1
         else:
@@ -97,7 +102,7 @@ def test_killed_and_stopped_and_requeued_it_ends_bit_for_bit_as_if_nothing_had_h
     said = "".join(run.rank_log(rank, last) for rank in range(4))
     assert (endings(said), order_of(echelon.folder / "records")) == undisturbed
     assert [event["reason"] for event in run.events("requeued")] == ["the ranks stopped in time"] * 2
-    assert all(event["fault"].endswith("was killed by SIGKILL") for event in run.events("fault"))
+    assert all("was killed by SIGKILL" in event["fault"] for event in run.events("fault"))
     assert {"step", "seconds", "bytes"} <= set(run.events("checkpoint")[0])
     listed = json.loads(echelon("checkpoints", "--verify", "--json", run.id).stdout)
     assert [one["verified"] for one in listed] == [True] * 3
@@ -109,7 +114,7 @@ def started(run, attempt, generation):
     return len(ready) == 4
 
 
-def test_four_ranks_then_two_then_three_take_every_sample_in_order(echelon):
+def test_samples_keep_their_order_on_four_two_and_three_ranks(echelon):
     for ranks, until in ((4, 12), (2, 40), (3, 61)):
         result = echelon("run", "-g", str(ranks), LEARN, "--folder", "saved", "--until", str(until))
         assert result.returncode == 0, result.stderr + result.stdout
@@ -120,17 +125,26 @@ def test_four_ranks_then_two_then_three_take_every_sample_in_order(echelon):
 
 
 def ranks_by_hand(echelon, size, *args):
-    """Ranks that nobody supervises."""
+    """Ranks without a supervisor."""
     port = str(free_port())
     return [
         subprocess.Popen(
-            [sys.executable, LEARN, *args], cwd=echelon.folder, text=True, stdout=subprocess.PIPE,
+            [sys.executable, LEARN, *args],
+            cwd=echelon.folder,
+            text=True,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**echelon.env, "RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1",
-                 "MASTER_PORT": port, "OMP_NUM_THREADS": "1"},
+            env={
+                **echelon.env,
+                "RANK": str(rank),
+                "WORLD_SIZE": str(size),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+                "OMP_NUM_THREADS": "1",
+            },
         )
         for rank in range(size)
-    ]  # fmt: skip
+    ]
 
 
 def test_a_bare_signal_to_one_rank_stops_all_of_them_at_one_step(echelon):
@@ -144,6 +158,30 @@ def test_a_bare_signal_to_one_rank_stops_all_of_them_at_one_step(echelon):
         for rank in ranks:
             rank.kill()
     assert [rank.returncode for rank in ranks] == [75, 75], said
-    (name,) = committed(echelon.folder / "checkpoints")
+    (name,) = committed_checkpoints(echelon.folder / "checkpoints")
     taken = [len((echelon.folder / "records" / f"rank-{rank}").read_text().splitlines()) for rank in range(2)]
     assert taken == [name.step] * 2
+
+
+POISONED = """
+import os, signal, torch, echelon
+
+with echelon.Checkpoint(every=10, asynchronous=False, model=torch.nn.Linear(2, 2)) as checkpoint:
+    restored = checkpoint.step
+    for batch in checkpoint.steps(range(1000), until=40):
+        if restored == 0 and checkpoint.step == 25:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if restored == 20 and checkpoint.step == 22:
+            raise FloatingPointError("loss is nan")
+"""
+
+
+def test_checkpoint_that_fails_three_times_is_set_aside(echelon):
+    result = echelon("run", "--restarts", "9", echelon.script("poisoned.py", POISONED))
+    assert result.returncode == 0, result.stdout + result.stderr
+    run = echelon.only_run()
+    assert [event["rule"].rpartition("; ")[2] for event in run.events("fault")][-1] == "going back one checkpoint"
+    assert len(run.events("fault")) == 4
+    assert "set aside step-00000020" in run.rank_log(0)
+    assert run.rank_log(0).count("resumed from step 20 ") == 3
+    assert run.rank_log(0).count("resumed from step 10 ") == 1

@@ -1,4 +1,4 @@
-"""Sharded tensors go from some ranks to others, and out to one file."""
+"""Sharded tensors are loaded on other numbers of ranks, and exported to one file."""
 
 import json
 import re
@@ -33,7 +33,7 @@ with echelon.Checkpoint("sharded", model=model, optimizer=optimizer, every=None)
 """
 
 
-def test_sharded_tensors_go_from_four_ranks_to_three_and_out_to_one_file(echelon):
+def test_sharded_tensors_load_on_three_ranks_and_export(echelon):
     script = echelon.script("sharded.py", SHARDED)
     first = echelon("run", "-g", "4", script, "3")
     assert first.returncode == 0, first.stderr + first.stdout
@@ -46,8 +46,11 @@ def test_sharded_tensors_go_from_four_ranks_to_three_and_out_to_one_file(echelon
 
     state = torch.load(echelon.folder / "out.pt", weights_only=True)
     assert {name: tuple(tensor.shape) for name, tensor in state.items()} == {
-        "0.weight": (17, 5), "0.bias": (17,), "2.weight": (3, 17), "2.bias": (3,),
-    }  # fmt: skip
+        "0.weight": (17, 5),
+        "0.bias": (17,),
+        "2.weight": (3, 17),
+        "2.bias": (3,),
+    }
     sums = [tensor.sum(dtype=torch.float64).item() for tensor in state.values()]
     assert json.loads(re.search(r"ends 5 (.*)", second.stdout)[1])[:4] == sums
     assert read_safetensors(echelon.folder / "out.safetensors") == {

@@ -1,9 +1,10 @@
 """Notice, time limit and requeue, rehearsed on one machine."""
 
+import math
 import os
 import signal
 
-from running import SCRIPTS, wait_for
+from running import SCRIPTS, Run, patience, wait_for
 
 STEPS = SCRIPTS / "steps.py"
 
@@ -43,7 +44,7 @@ def test_requeues_are_counted(echelon):
     assert "echelon resume" in result.stderr
 
 
-def test_exit_75_without_requeues_is_kept_as_it_is(echelon):
+def test_exit_75_without_requeues_stays_75(echelon):
     script = echelon.script("train.py", "raise SystemExit(75)")
     assert echelon("run", "--cold", script).returncode == 75
 
@@ -62,7 +63,7 @@ while time.time() < deadline and not os.path.exists("leave"):
 """
 
 
-def test_usr1_goes_only_to_ranks_that_asked_for_it(echelon):
+def test_usr1_is_sent_only_to_ranks_with_a_handler(echelon):
     script = echelon.script("train.py", HANDLER)
     run = echelon.submit("-g", "2", "--cold", script)
     wait_for(lambda: "ready" in run.rank_log(0) and "ready" in run.rank_log(1), "both ranks")
@@ -72,6 +73,41 @@ def test_usr1_goes_only_to_ranks_that_asked_for_it(echelon):
     assert run.wait()["exit_code"] == 75
     assert "SIGUSR1 to rank 1" in echelon("logs", run.id).stdout
     assert run.rank_log(0) == "ready\n", "rank 0 has no handler: the signal would have been its death"
+
+
+UNAWARE = """
+import os, time
+deadline = time.time() + 60
+while time.time() < deadline and not os.path.exists("leave"):
+    time.sleep(0.01)
+"""
+
+
+def test_a_warning_is_shown_once(echelon):
+    process = echelon.start("run", "-g", "1", "--cold", echelon.script("train.py", UNAWARE))
+    run = wait_for(lambda: [Run(echelon, path.name) for path in echelon.folder.glob("runs/*")], "the run")[0]
+    run.pid_of(0)
+    os.kill(run.supervisor(), signal.SIGUSR1)
+    wait_for(lambda: run.events("warning"), "the warning that no rank handles the notice")
+    (echelon.folder / "leave").touch()
+    _, said = process.communicate(timeout=60)
+    assert said.count("no rank handles SIGUSR1") == 1
+
+
+LATE_HANDLER = HANDLER.replace("import os,", "import pathlib, os,").replace(
+    'if os.environ["RANK"] == "1":', 'while not pathlib.Path("noticed").exists():\n    time.sleep(0.01)\nif True:'
+)
+
+
+def test_a_handler_installed_after_the_notice_gets_it(echelon):
+    run = echelon.submit("-g", "1", "--cold", echelon.script("train.py", LATE_HANDLER))
+    run.pid_of(0)
+    os.kill(run.supervisor(), signal.SIGUSR1)
+    wait_for(lambda: run.events("warning"), "the warning that no rank handles the notice")
+    assert "no rank handles SIGUSR1" in run.events("warning")[0]["text"]
+    (echelon.folder / "noticed").touch()
+    assert run.wait()["exit_code"] == 75
+    assert "got USR1" in run.rank_log(0)
 
 
 STUBBORN = """
@@ -84,21 +120,23 @@ while time.time() < deadline:
 """
 
 
-def test_at_the_limit_what_still_runs_gets_term_then_kill(echelon):
+def test_running_ranks_get_term_then_kill_at_the_limit(echelon):
     script = echelon.script("train.py", STUBBORN)
-    result = echelon("run", "-g", "2", "--cold", "--time", "2s", "--notice", "1s", "--grace", "1s", script)
+    limit = f"{math.ceil(patience(2))}s"  # the ranks must start Python within it
+    result = echelon("run", "-g", "2", "--cold", "--time", limit, "--notice", "1s", "--grace", "1s", script)
     assert result.returncode == 124
     assert "the time limit was reached" in result.stderr
     assert echelon.only_run().rank_log(1) == "ready\nTERM, and I stay\n"
 
 
-def test_a_script_that_knows_nothing_of_echelon_is_requeued_at_the_limit(echelon):
+def test_plain_script_is_requeued_at_the_time_limit(echelon):
     script = echelon.script(
         "train.py",
         "import pathlib, time\nseen = pathlib.Path('seen')\n"
         "if not seen.exists():\n    seen.touch()\n    time.sleep(60)\nprint('went on')\n",
     )
-    result = echelon("run", "--cold", "--time", "2s", "--notice", "1s", "--requeues", "1", script)
+    limit = f"{math.ceil(patience(2))}s"  # the second attempt must start Python and end within it
+    result = echelon("run", "--cold", "--time", limit, "--notice", "1s", "--requeues", "1", script)
     assert result.returncode == 0, result.stderr
     assert "went on" in result.stdout
 

@@ -10,14 +10,14 @@ import time
 
 import pytest
 
-from echelon.command import typed
+from echelon.shell import format_command
 from running import SCRIPTS, wait_for
 
 STEPS = SCRIPTS / "steps.py"
 LONG = ("--steps", "2000", "--seconds", "0.05")
 
 
-def test_a_submitted_run_goes_on_without_its_submitter(echelon):
+def test_submitted_run_continues_without_its_submitter(echelon):
     run = echelon.submit("-N", "2", "-g", "2", "--cold", STEPS)
     assert run.wait()["outcome"] == "succeeded"
     assert run.status()["state"] == "SUCCEEDED"
@@ -54,7 +54,7 @@ def test_logs_follow_until_the_end(echelon):
     assert followed.stdout.count("done\n") == 2
 
 
-def test_cancel_ends_a_run_and_a_finished_one_cannot_be_cancelled(echelon):
+def test_cancel_ends_a_run_but_refuses_a_finished_one(echelon):
     run = echelon.submit("-N", "2", "-g", "2", "--cold", STEPS, *LONG)
     run.pid_of(3)
     assert echelon("cancel", run.id).returncode == 0
@@ -83,21 +83,25 @@ def test_a_running_run_cannot_be_resumed(echelon):
     assert echelon("cancel", run.id).returncode == 0
 
 
-def test_a_second_supervisor_leaves_before_it_touches_anything(echelon):
+def test_second_supervisor_exits_without_changes(echelon):
     run = echelon.submit("--cold", STEPS, *LONG)
     run.pid_of(0)
     before = sorted(path.name for path in run.path.iterdir())
     second = subprocess.run(
         [sys.executable, run.path / "echelon.pyz", "supervise", run.path],
-        env=echelon.env, capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
+        env=echelon.env,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
     assert second.returncode == 73
     assert "another supervisor" in second.stderr
     assert sorted(path.name for path in run.path.iterdir()) == before
     assert echelon("cancel", run.id).returncode == 0
 
 
-def test_why_tells_the_verdict(echelon):
+def test_why_prints_the_verdict(echelon):
     run = echelon.submit("-g", "2", "--cold", STEPS, "--do", "raise")
     run.wait()
     told = echelon("why", run.id).stdout
@@ -115,7 +119,7 @@ def test_init_writes_a_file_that_works_and_never_overwrites(echelon):
     assert echelon("render", "--cold", STEPS).returncode == 0
 
 
-def test_the_version_is_said(echelon):
+def test_version_is_printed(echelon):
     assert echelon("--version").stdout.startswith("echelon, version ")
 
 
@@ -157,11 +161,11 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-def test_ctrl_c_on_a_terminal_asks_and_detaching_leaves_the_run_alone(echelon):
+def test_ctrl_c_on_a_terminal_asks_and_detach_keeps_the_run(echelon):
     terminal = Terminal(echelon, "run", "--cold", STEPS, "--steps", "150", "--seconds", "0.05")
     terminal.read_until("step 2")
     terminal.type("\x03")
-    terminal.read_until("[d]etach from it, or [c]ancel it?")
+    terminal.read_until("[d]etach or [c]ancel?")
     terminal.type("d\n")
     terminal.read_until("detached")
     assert terminal.exit_code() == 0
@@ -172,13 +176,13 @@ def test_a_second_ctrl_c_cancels(echelon):
     terminal = Terminal(echelon, "run", "--cold", STEPS, *LONG)
     terminal.read_until("step 2")
     terminal.type("\x03")
-    terminal.read_until("[d]etach from it, or [c]ancel it?")
+    terminal.read_until("[d]etach or [c]ancel?")
     terminal.type("\x03")
     assert terminal.exit_code() == 128 + signal.SIGTERM
     assert echelon.only_run().wait()["outcome"] == "cancelled"
 
 
-def test_a_reader_that_leaves_early_does_no_harm(echelon):
+def test_closed_reader_does_not_stop_the_run(echelon):
     process = echelon.start("run", "--cold", STEPS, "--steps", "50", "--seconds", "0.02")
     process.stdout.readline()
     process.stdout.close()
@@ -195,7 +199,7 @@ def test_a_cancel_at_any_moment_of_the_start_is_a_cancel(echelon, delay):
     assert run.status()["state"] == "CANCELLED"
 
 
-def test_of_two_resumes_at_once_one_wins_and_can_be_cancelled(echelon):
+def test_one_of_two_simultaneous_resumes_starts_the_run(echelon):
     run = echelon.submit("--cold", STEPS, "--steps", "1")
     run.wait()
     both = [echelon.start("resume", "--detach", run.id) for _ in range(4)]
@@ -214,16 +218,79 @@ def test_three_hundred_ranks_start_and_end(echelon):
     assert len(echelon.only_run().events("rank_ready")) == 300
 
 
-@pytest.mark.parametrize("redirect", ["> /dev/full", ">&-", "<&-", "2>&-", "| head -n 1"])
-def test_streams_that_fail_do_not_part_us_from_the_run(echelon, redirect):
-    command = f"{typed(echelon.argv('run', '--cold', STEPS, '--steps', '3'))} {redirect}"
+@pytest.mark.parametrize("redirect", ["> /dev/full", ">&-", "<&-", "2>&-", "2> >(true)"])
+def test_failing_streams_do_not_stop_the_follower(echelon, redirect):
+    command = f"{format_command(echelon.argv('run', '--cold', STEPS, '--steps', '3'))} {redirect}"
     result = subprocess.run(
-        ["/bin/bash", "-c", f"set -o pipefail; {command}"], env=echelon.env, cwd=echelon.folder, capture_output=True,
-        text=True, timeout=60, check=False,
-    )  # fmt: skip
+        ["/bin/bash", "-c", f"set -o pipefail; {command}"],
+        env=echelon.env,
+        cwd=echelon.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert "Traceback" not in result.stderr
     assert result.returncode == 0, result.stderr
     assert echelon.only_run().wait()["outcome"] == "succeeded"
+
+
+def test_status_shows_the_last_step_of_a_short_run(echelon):
+    assert echelon("run", "--cold", STEPS, "--steps", "5", "--report").returncode == 0
+    assert "step        4" in echelon("status", echelon.only_run().id).stdout.splitlines()
+
+
+def test_ls_and_status_show_the_fault_as_the_reason(echelon):
+    echelon("run", "--cold", STEPS, "--do", "raise", "--who", "0", "--report")
+    run = echelon.only_run()
+    fault = "rank 0 on node0 raised ValueError: rank 0 is unhappy"
+    assert echelon("ls").stdout.splitlines()[1].endswith(fault)
+    shown = echelon("status", run.id).stdout.splitlines()
+    assert f"reason      {fault}" in shown
+    assert "step        3" in shown
+
+
+@pytest.mark.parametrize("both", ["", "2>&1"])
+def test_a_closed_pipe_detaches_from_the_run(echelon, both):
+    """Even if the ranks write nothing more. The run continues; the exit code is that of a closed pipe."""
+    script = echelon.script("wait.sh", "#!/bin/sh\necho ready\nwhile [ ! -e go ]; do sleep 0.1; done\n")
+    command = f"{format_command(echelon.argv('run', '--cold', '--', script))} {both} | sed -n '/ready/q'; echo ${{PIPESTATUS[0]}}"
+    result = subprocess.run(
+        ["/bin/bash", "-c", command],
+        env=echelon.env,
+        cwd=echelon.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    run = echelon.only_run()
+    assert result.stdout == "141\n"
+    assert "Traceback" not in result.stderr
+    if not both:
+        assert f"stdout was closed; detached, the run continues: echelon logs -f {run.id} follows it" in result.stderr
+    assert run.status()["state"] == "RUNNING"
+    echelon.script("go", "")
+    assert run.wait()["outcome"] == "succeeded"
+
+
+def test_logs_end_with_their_reader(echelon):
+    script = echelon.script("wait.sh", "#!/bin/sh\necho ready\nwhile [ ! -e go ]; do sleep 0.1; done\n")
+    run = echelon.submit("--cold", "--", script)
+    wait_for(lambda: "ready" in run.rank_log(0), "output")
+    command = f"{format_command(echelon.argv('logs', '-f', run.id))} | sed -n '/ready/q'"
+    result = subprocess.run(
+        ["/bin/bash", "-c", command],
+        env=echelon.env,
+        cwd=echelon.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    echelon.script("go", "")
+    run.wait()
 
 
 def test_a_broken_run_does_not_hide_the_others(echelon):
@@ -235,3 +302,9 @@ def test_a_broken_run_does_not_hide_the_others(echelon):
     listed = echelon("ls")
     assert run.id in listed.stdout
     assert "Traceback" not in listed.stderr
+
+
+def test_a_command_runs_on_64_nodes(echelon):
+    result = echelon("run", "-N", "64", "--procs-per-node", "1", "--", "true")
+    assert result.returncode == 0, result.stderr
+    assert len(echelon.only_run().events("rank_ready")) == 64

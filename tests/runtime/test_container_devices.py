@@ -1,4 +1,4 @@
-"""node.sh on nodes with GPUs of either maker, which are files in a /dev of the node's own; and one that lost a mount."""
+"""node.sh on nodes with GPUs of both vendors, simulated by files in /dev, and on a node with a missing mount."""
 
 import os
 import subprocess
@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from test_environments import refused
 
-from echelon.config.decode import Machine, Settings, job_of
-from echelon.config.layers import default_layer, flag_layer, merged
-from echelon.environments import node_script
+from echelon.config.decode import Machine, Settings, build_job
+from echelon.config.sources import default_layer, flag_layer, merge_layers
+from echelon.environments.node_script import node_script
 from echelon.job import Resources, Script, ScriptKind
 from standins.images import image_tree, need, squashed, standins
 
@@ -27,13 +27,21 @@ def entered(tmp_path):
         image = squashed(image_tree(tmp_path / "tree", **image_variables), tmp_path / f"torch.{ending}")
         layers = [default_layer(), flag_layer({"on": "slurm", "image": str(image)})]
         machine = Machine(cwd=str(tmp_path), python="python3", host_python="python3", hosts=(), gpus=0)
-        job = job_of(Settings(merged(layers)), SCRIPT, machine)
+        job = build_job(Settings(merge_layers(layers)), SCRIPT, machine)
         node_sh = tmp_path / "node.sh"
         node_sh.write_text(node_script(replace(job, resources=Resources(gpus_per_node=gpus))))
-        node = ["bwrap", "--cap-add", "ALL", "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+        rights = ["--cap-add", "ALL"] if os.geteuid() == 0 else []  # a user's bwrap in a bwrap must have none
+        node = ["bwrap", *rights, "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
         node += [word for device in devices for word in ("--dev-bind", "/dev/null", device)]
+        if NVIDIA in devices:
+            node += ["--ro-bind", "/bin/true", "/bin/nvidia-container-cli"]
         argv = [*node, "/bin/bash", str(node_sh), str(tmp_path / "words"), "/usr/bin/env"]
-        environ = {**os.environ, **standins(), "HOME": str(tmp_path), "ENROOT_DATA_PATH": str(tmp_path / "data")}
+        environ = {
+            **os.environ,
+            **standins(tmp_path),
+            "HOME": str(tmp_path),
+            "ENROOT_DATA_PATH": str(tmp_path / "data"),
+        }
         done = subprocess.run(
             argv, env=environ | (env or {}), capture_output=True, text=True, check=False, cwd=tmp_path
         )
@@ -54,7 +62,7 @@ def entered(tmp_path):
         ([NVIDIA], 0, ""),
     ],
 )
-def test_apptainer_is_asked_for_the_gpus_that_the_node_has(entered, devices, gpus, flag):
+def test_apptainer_gets_the_gpus_of_the_node(entered, devices, gpus, flag):
     assert entered("sif", devices, gpus=gpus)["STANDIN_FLAGS"] == flag
 
 
@@ -66,28 +74,28 @@ def gpu_variables(environ):
     ("devices", "gpus", "seen"),
     [
         ([NVIDIA], 2, ("all", "compute,utility")),
-        ([NVIDIA], 0, (None, None)),
-        ([AMD], 2, (None, None)),
-        ([], 2, (None, None)),
+        ([NVIDIA], 0, ("void", None)),
+        ([AMD], 2, ("void", None)),
+        ([], 2, ("void", None)),
     ],
 )
-def test_enroot_shows_an_image_that_says_nothing_the_gpus_of_nvidia(entered, devices, gpus, seen):
+def test_enroot_shows_gpus_to_an_image_without_gpu_variables(entered, devices, gpus, seen):
     assert gpu_variables(entered("sqsh", devices, gpus=gpus)) == seen
 
 
-def test_what_an_image_says_of_its_gpus_counts(entered):
+def test_gpu_variables_of_the_image_are_kept(entered):
     environ = entered("sqsh", [NVIDIA], NVIDIA_VISIBLE_DEVICES="0")
     assert gpu_variables(environ) == ("0", "compute,utility")
 
 
-def test_what_the_user_says_of_gpus_counts_more(entered):
+def test_gpu_variables_of_the_user_override_the_image(entered):
     environ = entered("sqsh", [NVIDIA], env={"NVIDIA_VISIBLE_DEVICES": "3"}, NVIDIA_DRIVER_CAPABILITIES="all")
     assert gpu_variables(environ) == ("3", "all")
 
 
 @pytest.mark.parametrize("ending", ["sqsh", "sif"])
-def test_a_folder_that_is_gone_when_the_node_wants_to_mount_it(echelon, tmp_path, ending):
-    echelon.env |= {**standins(), "ENROOT_DATA_PATH": str(echelon.folder / "data")}
+def test_mount_source_missing_on_the_node_is_reported(echelon, tmp_path, ending):
+    echelon.env |= {**standins(echelon.folder), "ENROOT_DATA_PATH": str(echelon.folder / "data")}
     image = squashed(image_tree(tmp_path / "tree"), tmp_path / f"torch.{ending}")
     samples = echelon.folder / "samples"
     samples.mkdir()

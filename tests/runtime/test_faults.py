@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from echelon.node import processes
+from echelon.system import processes
 from running import ONCE_MORE, SCRIPTS, marked_processes, wait_for
 
 STEPS = SCRIPTS / "steps.py"
@@ -26,13 +26,13 @@ def test_one_fault_uses_one_restart_and_the_run_recovers(echelon, what, sentence
     result = echelon("run", *TWO_BY_TWO, "--restarts", "2", STEPS, "--do", what)
     assert result.returncode == 0, result.stderr
     (fault,) = echelon.only_run().events("fault")
-    assert fault["fault"] == sentence
+    assert fault["fault"].startswith(sentence)
     assert fault["restarts_left"] == 1
     for rank in range(4):
         assert echelon.only_run().rank_log(rank).endswith("generation 1 step 9\ndone\n")
 
 
-def test_without_restarts_the_first_fault_ends_the_run_with_its_code(echelon):
+def test_first_fault_without_restarts_ends_the_run_with_its_code(echelon):
     result = echelon("run", *TWO_BY_TWO, STEPS, "--do", "exit")
     assert result.returncode == 3
     assert "rank 1 on node0 exited with code 3" in result.stderr
@@ -59,18 +59,20 @@ def test_the_verdict_names_rank_host_traceback_and_log(echelon):
 def test_the_first_failure_by_time_is_the_verdict(echelon):
     script = echelon.script(
         "two.py",
-        "import os, time\nrank = int(os.environ['RANK'])\ntime.sleep(0 if rank == 2 else 0.2)\n"
-        "raise RuntimeError('cause' if rank == 2 else 'consequence')\n",
+        "import os, time\nif os.environ['RANK'] == '2':\n"
+        "    open('raised', 'w').close()\n    raise RuntimeError('cause')\n"
+        "while not os.path.exists('raised'):\n    time.sleep(0.01)\n"
+        "time.sleep(0.2)\nraise RuntimeError('consequence')\n",
     )
     result = echelon("run", *TWO_BY_TWO, "--grace", "3s", script)
     assert "rank 2 on node1 raised RuntimeError: cause" in result.stderr
 
 
-def test_the_same_exception_at_the_same_place_twice_stops_the_run(echelon):
+def test_same_exception_twice_stops_the_run(echelon):
     result = echelon("run", *TWO_BY_TWO, "--restarts", "9", STEPS, "--do", "raise", "--always")
     assert result.returncode == 1
     assert len(echelon.only_run().events("generation")) == 2
-    assert "twice at the same place" in result.stderr
+    assert "same exception at the same" in result.stderr
 
 
 def test_three_generations_without_progress_stop_the_run(echelon):
@@ -86,10 +88,12 @@ def test_a_hang_is_found_and_stacks_of_every_rank_are_saved(echelon, what):
     assert result.returncode == 0, result.stderr
     run = echelon.only_run()
     (fault,) = run.events("fault")
-    assert fault["fault"].startswith("no progress for 2 s")
-    assert ("SIGSTOP" in fault["fault"]) == (what == "stop")
+    assert fault["fault"].startswith("no progress for 2 s: rank")
+    assert ("rank 1 on node0 is stopped by a signal (SIGSTOP)" in fault["fault"]) == (what == "stop")
+    assert ("steps.py:" in fault["fault"]) == (what == "sleep")
     for rank in range(4):
-        assert "steps.py" in (run.path / "attempt-0" / f"rank-{rank}.stacks").read_text()
+        expected = "state T" if (what, rank) == ("stop", 1) else "steps.py"
+        assert expected in (run.path / "attempt-0" / "evidence" / "generation-0" / f"rank-{rank}.stacks").read_text()
 
 
 def test_a_silent_but_busy_rank_is_not_a_hang(echelon):
@@ -98,15 +102,15 @@ def test_a_silent_but_busy_rank_is_not_a_hang(echelon):
     assert result.returncode == 0, result.stderr
 
 
-def test_with_reports_a_busy_rank_that_takes_no_step_hangs(echelon):
+def test_busy_rank_without_new_steps_hangs(echelon):
     script = echelon.script("stuck.py", "import echelon\nechelon.report(1)\nwhile True: pass\n")
     result = echelon("run", "--cold", "--hang-timeout", "2s", script)
     assert result.returncode == 1
-    assert "no new step" in result.stderr
+    assert "no progress for 2 s: rank 0 on node0 has been running in stuck.py:3" in result.stderr
 
 
 def agents_of(run) -> list[int]:
-    """In the order of their nodes, by what they are told and not by their pids, which begin anew at times."""
+    """Sorted by node, read from their arguments: pids may wrap around."""
     agents = [(line.split(), pid) for pid, line in marked_processes(run.tool.mark) if "echelon.pyz agent" in line]
     return [pid for _, pid in sorted(agents)]
 
@@ -123,19 +127,19 @@ def test_ranks_die_with_their_killed_agent_and_the_run_recovers(echelon):
     wait_for(lambda: not set(pids) & set(ranks_of(run)), "no rank of the old generation to live", 5)
     assert run.wait()["outcome"] == "succeeded"
     (fault,) = run.events("fault")
-    assert "was lost: its agent died" in fault["fault"]
+    assert fault["fault"].endswith(": its agent died")
 
 
 def test_a_killed_starter_is_one_fault(echelon):
     run = echelon.submit(*TWO_BY_TWO, "--restarts", "1", STEPS, *ONCE_MORE)
     wait_for(lambda: len(run.events("rank_ready")) == 4, "every starter to be ready: one that never was cannot start")
-    starters = [pid for pid, line in marked_processes(echelon.mark) if "echelon.pyz warm" in line]
+    starters = [pid for pid, line in marked_processes(echelon.mark) if "echelon.pyz starter" in line]
     os.kill(starters[0], signal.SIGKILL)
     assert run.wait()["outcome"] == "succeeded"
     assert len(run.events("fault")) == 1
 
 
-def test_when_the_supervisor_is_killed_nothing_is_left_and_the_run_is_lost(echelon):
+def test_killed_supervisor_leaves_no_process_and_a_lost_run(echelon):
     run = echelon.submit(*TWO_BY_TWO, STEPS, "--steps", "1000", "--seconds", "0.1")
     run.pid_of(3)
     os.kill(run.supervisor(), signal.SIGKILL)
@@ -152,10 +156,10 @@ def test_a_frozen_agent_counts_as_a_lost_node(echelon):
     os.kill(agents_of(run)[0], signal.SIGSTOP)
     assert run.wait()["outcome"] == "succeeded"
     (fault,) = run.events("fault")
-    assert "it fell silent" in fault["fault"]
+    assert fault["fault"].endswith(": no heartbeat for 2 s")
 
 
-def test_a_spare_node_takes_the_place_of_a_lost_one(echelon):
+def test_spare_node_replaces_a_lost_node(echelon):
     run = echelon.submit(*TWO_BY_TWO, "--spare-nodes", "1", STEPS, *ONCE_MORE)
     run.pid_of(3)
     os.kill(agents_of(run)[0], signal.SIGKILL)
@@ -165,15 +169,21 @@ def test_a_spare_node_takes_the_place_of_a_lost_one(echelon):
 
 def test_with_min_nodes_a_silent_node_makes_the_run_smaller(echelon):
     run = echelon.submit(
-        *TWO_BY_TWO, "--min-nodes", "1", "--heartbeat", "2s", STEPS, *ONCE_MORE,
-    )  # fmt: skip
+        *TWO_BY_TWO,
+        "--min-nodes",
+        "1",
+        "--heartbeat",
+        "2s",
+        STEPS,
+        *ONCE_MORE,
+    )
     run.pid_of(3)
     os.kill(agents_of(run)[0], signal.SIGSTOP)
     assert run.wait()["outcome"] == "succeeded"
     assert len(run.events("generation")[-1]["hosts"]) == 1
 
 
-def test_what_ranks_leave_behind_is_ended(echelon):
+def test_leftover_processes_of_ranks_are_ended(echelon):
     script = echelon.script(
         "daemon.py",
         "import os, time\n"
@@ -185,7 +195,7 @@ def test_what_ranks_leave_behind_is_ended(echelon):
     assert time.monotonic() - started < 60, "the daemon's grip on the pipe must not hold the run up"
 
 
-def test_a_torch_that_cannot_be_imported_is_named_and_no_restart_is_spent(echelon):
+def test_broken_torch_import_is_named_and_uses_no_restart(echelon):
     broken = echelon.folder / "broken" / "torch"
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise OSError('libcublas.so.12: cannot open shared object file')\n")
@@ -195,7 +205,7 @@ def test_a_torch_that_cannot_be_imported_is_named_and_no_restart_is_spent(echelo
     assert echelon.only_run().events("fault") == []
 
 
-def test_a_hang_timeout_shorter_than_the_import_of_torch_does_no_harm(echelon):
+def test_hang_timeout_may_be_shorter_than_the_import_of_torch(echelon):
     script = echelon.script("short.py", "print('done')\n")
     result = echelon("run", "--hang-timeout", "1s", script)
     assert result.returncode == 0, result.stderr

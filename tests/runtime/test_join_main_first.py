@@ -1,4 +1,4 @@
-"""world.main_first: the main rank goes first, the others wait, and its failure is everybody's."""
+"""world.main_first: the main rank runs first, the others wait, and its failure fails all ranks."""
 
 import pytest
 from crowd import hand_set
@@ -42,7 +42,7 @@ def lines_of(echelon):
     return (echelon.folder / "diary").read_text().splitlines()
 
 
-def test_the_main_rank_goes_first_on_its_node_or_of_all_and_the_others_wait(echelon):
+def test_main_first_runs_first_globally_or_per_node(echelon):
     result = echelon("run", "-N", "2", "-g", "2", echelon.script("train.py", FIRST))
     assert result.returncode == 0, result.stderr + result.stdout
     diary = lines_of(echelon)
@@ -52,7 +52,7 @@ def test_the_main_rank_goes_first_on_its_node_or_of_all_and_the_others_wait(eche
     assert sorted(inside) == [f"{rank} in global" for rank in range(4)]
 
 
-def test_a_failure_of_the_main_rank_is_everybodys_and_the_verdict_is_the_cause(echelon):
+def test_main_rank_failure_ends_all_ranks_and_is_the_verdict(echelon):
     result = echelon("run", "-g", "2", echelon.script("train.py", FIRST), "fail")
     assert result.returncode != 0
     assert "rank 0 on node0 raised LookupError: no such dataset: cifar11" in result.stderr
@@ -75,7 +75,7 @@ except JobFailed as error:
 """
 
 
-def test_a_main_rank_that_leaves_is_heard_even_though_its_store_goes_with_it(echelon, crowd):
+def test_exit_of_main_rank_is_reported_without_its_store(echelon, crowd):
     main, other = crowd(echelon.script("train.py", FAILING), hand_set(2))
     assert main[::2] == (1, "no such dataset: cifar11\n")
     assert other[::2] == (0, "")

@@ -1,4 +1,4 @@
-"""echelon.join() under a real mpirun, which tells ranks who they are and nothing of where to meet."""
+"""echelon.join() under a real mpirun, which sets ranks but no rendezvous address."""
 
 import json
 import os
@@ -43,20 +43,26 @@ def mpirun(echelon):
 
     def run(ranks, script):
         return subprocess.run(
-            [*head, "-n", str(ranks), sys.executable, script], env=echelon.env, cwd=echelon.folder,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False,
-        )  # fmt: skip
+            [*head, "-n", str(ranks), sys.executable, script],
+            env=echelon.env,
+            cwd=echelon.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+            check=False,
+        )
 
     return run
 
 
 def facts(text):
-    """What ranks told of themselves, in the order of their ranks."""
+    """The records that ranks printed, sorted by rank."""
     told = [json.JSONDecoder().raw_decode(text, found.start())[0] for found in re.finditer(r'\{"rank": ', text)]
     return sorted(told, key=lambda one: one["rank"])
 
 
-def test_all_ranks_meet_and_know_their_places(echelon, mpirun):
+def test_all_ranks_join_with_their_ranks(echelon, mpirun):
     done = mpirun(3, echelon.script("train.py", STORY))
     assert done.returncode == 0, done.stderr
     assert facts(done.stdout) == [
@@ -81,13 +87,13 @@ echelon.join(timeout=timedelta(seconds=3))
 """
 
 
-def test_a_rank_that_never_comes_is_named(echelon, mpirun):
+def test_missing_rank_is_named(echelon, mpirun):
     done = mpirun(3, echelon.script("train.py", ABSENT.format(absent="2")))
     assert done.returncode == 1, done.stderr
-    assert "error: 1 of 3 ranks did not come within 3 s: rank 2\n" in done.stderr
+    assert "error: 1 of 3 ranks did not join within 3 s: rank 2\n" in done.stderr
 
 
-def test_a_rank_0_that_never_comes_is_named(echelon, mpirun):
+def test_missing_rank_0_is_named(echelon, mpirun):
     done = mpirun(3, echelon.script("train.py", ABSENT.format(absent="0")))
     assert done.returncode == 1, done.stderr
     assert re.search(r"error: rank 0 is missing: nothing answered at 127\.0\.0\.1:\d+ for 3 s\n", done.stderr)

@@ -1,4 +1,4 @@
-"""echelon.join() with real processes and gloo: alone and under every launcher a rank finds its place."""
+"""echelon.join() with real processes and gloo, without a launcher and under every launcher."""
 
 import json
 import re
@@ -15,18 +15,25 @@ pytestmark = pytest.mark.torch
 
 
 def facts(text):
-    """What ranks told of themselves, among whatever else they printed, and glued together where they share a pipe."""
+    """The records that ranks printed, extracted from their output. Records of ranks that share a pipe may be on one line."""
     return [json.JSONDecoder().raw_decode(text, found.start())[0] for found in re.finditer(r'\{"rank": ', text)]
 
 
-def test_alone_it_needs_nothing_and_collectives_work(echelon, crowd):
+def test_single_rank_needs_no_launcher_and_has_collectives(echelon, crowd):
     ((code, out, err),) = crowd(echelon.script("train.py", STORY), [{}])
     assert (code, err) == (0, "")
     (alone,) = facts(out)
     assert alone == {
-        "rank": 0, "size": 1, "local": [0, 1], "node": 0, "device": "cpu", "backend": "gloo", "sum": 1.0,
-        "shard": [0, 1, 2, 3, 4], "mean": {"a": 2.0, "b": 0.0},
-    }  # fmt: skip
+        "rank": 0,
+        "size": 1,
+        "local": [0, 1],
+        "node": 0,
+        "device": "cpu",
+        "backend": "gloo",
+        "sum": 1.0,
+        "shard": [0, 1, 2, 3, 4],
+        "mean": {"a": 2.0, "b": 0.0},
+    }
     assert "said-once\n" in out
 
 
@@ -34,21 +41,32 @@ def pair(told):
     """What two ranks on one node have to find out, in the order of their ranks."""
     expected = [
         {
-            "rank": rank, "size": 2, "local": [rank, 2], "node": 0, "device": "cpu", "backend": "gloo", "sum": 3.0,
-            "shard": [[0, 2, 4], [1, 3, 0]][rank], "mean": {"a": 2.0, "b": 0.5},
+            "rank": rank,
+            "size": 2,
+            "local": [rank, 2],
+            "node": 0,
+            "device": "cpu",
+            "backend": "gloo",
+            "sum": 3.0,
+            "shard": [[0, 2, 4], [1, 3, 0]][rank],
+            "mean": {"a": 2.0, "b": 0.5},
         }
         for rank in range(2)
-    ]  # fmt: skip
+    ]
     return sorted(told, key=lambda one: one["rank"]) == expected
 
 
-def test_under_torchrun(echelon):
+def test_join_works_under_torchrun(echelon):
     script = echelon.script("train.py", STORY)
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script],
-        env={**echelon.env, "TMPDIR": str(echelon.folder)}, cwd=echelon.folder, capture_output=True, text=True,
-        timeout=DEADLINE_SECONDS, check=False,
-    )  # fmt: skip
+        env={**echelon.env, "TMPDIR": str(echelon.folder)},
+        cwd=echelon.folder,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert pair(facts(done.stdout)), done.stdout
     assert done.stdout.count("said-once") == 1
@@ -66,13 +84,18 @@ def by_mpiexec(rank):
 
 def by_srun(rank):
     return {
-        "SLURM_STEP_ID": "0", "SLURM_PROCID": str(rank), "SLURM_NTASKS": "2", "SLURM_LOCALID": str(rank), "SLURM_NODEID": "0",
-        "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_STEP_NODELIST": "localhost",
-    }  # fmt: skip
+        "SLURM_STEP_ID": "0",
+        "SLURM_PROCID": str(rank),
+        "SLURM_NTASKS": "2",
+        "SLURM_LOCALID": str(rank),
+        "SLURM_NODEID": "0",
+        "SLURM_STEP_TASKS_PER_NODE": "2",
+        "SLURM_STEP_NODELIST": "localhost",
+    }
 
 
 @pytest.mark.parametrize("by", [by_open_mpi, by_mpiexec, by_srun])
-def test_under_mpi_and_srun_which_tell_no_port(echelon, crowd, by):
+def test_join_works_under_mpi_and_srun_without_a_port(echelon, crowd, by):
     job = str(uuid.uuid4().int % 10**9)  # each of them makes a port of it
     done = crowd(echelon.script("train.py", STORY), [{**by(rank), "SLURM_JOB_ID": job} for rank in range(2)])
     assert [code for code, _, _ in done] == [0, 0], done
@@ -80,7 +103,7 @@ def test_under_mpi_and_srun_which_tell_no_port(echelon, crowd, by):
     assert done[1][2] == "", "the last words of a rank that outlives rank 0"
 
 
-def test_at_a_file_no_port_is_needed_and_the_next_start_finds_no_ghosts(echelon, crowd):
+def test_file_rendezvous_needs_no_port_and_leaves_no_records(echelon, crowd):
     where = echelon.folder / "meet here"
     environs = [{"RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
     done = crowd(echelon.script("train.py", STORY), environs, where.as_uri())

@@ -1,4 +1,4 @@
-"""echelon.join() with peers that stay away, a port that is taken, a bad environment: told at once, by name."""
+"""echelon.join() with missing ranks, a port in use or a bad environment: an error that names them, at once."""
 
 import os
 import socket
@@ -21,12 +21,12 @@ echelon.join(timeout=timedelta(seconds=3))
 """
 
 
-def test_missing_ranks_are_named_to_all_that_came(echelon, crowd):
+def test_missing_ranks_are_named_on_all_joined_ranks(echelon, crowd):
     first, _, third, _ = hand_set(4)
     done = crowd(echelon.script("train.py", TOGETHER), [first, third])
     assert [code for code, _, _ in done] == [1, 1]
     for _, _, err in done:
-        assert "error: 2 of 4 ranks did not come within 3 s: rank 1, rank 3\n" in err
+        assert "error: 2 of 4 ranks did not join within 3 s: rank 1, rank 3\n" in err
         assert "echelon.join(timeout=...)" in err
 
 
@@ -39,7 +39,7 @@ def test_a_missing_rank_0_is_named_too(echelon, crowd):
     assert "Connection refused" in err
 
 
-def test_a_taken_port_is_said_and_not_waited_for(echelon, crowd):
+def test_occupied_port_is_reported_at_once(echelon, crowd):
     with socket.create_server(("", 0)) as server:
         port = str(server.getsockname()[1])
         ((code, _, err),) = crowd(echelon.script("train.py", STORY), [{**hand_set(2)[0], "MASTER_PORT": port}])
@@ -48,7 +48,7 @@ def test_a_taken_port_is_said_and_not_waited_for(echelon, crowd):
     assert "address already in use" in err
 
 
-def test_a_bad_environment_is_refused_before_torch_is_asked(echelon, crowd):
+def test_wrong_variables_are_refused_before_torch_is_used(echelon, crowd):
     script = echelon.script(
         "train.py", "import echelon, sys\ntry: echelon.join()\nfinally: print('torch' in sys.modules)\n"
     )

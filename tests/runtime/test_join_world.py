@@ -1,4 +1,4 @@
-"""A World in use: means over keys that agree, and a close after which another one can be opened."""
+"""World: reductions of equal keys, and closing before another one is opened."""
 
 import re
 
@@ -20,11 +20,11 @@ except RuntimeError:
 """
 
 
-def test_keys_that_differ_are_refused_before_anything_is_summed(echelon):
+def test_different_keys_are_refused_before_the_reduction(echelon):
     result = echelon("run", "-g", "2", echelon.script("train.py", KEYS))
     one, two = sorted(line.partition("] ")[2] for line in result.stdout.splitlines())
     assert one == "lost its peer"
-    assert re.fullmatch(r"rank (.) brings the keys \['loss', 'of-\1'\], and another rank \['loss', 'of-.'\]", two)
+    assert re.fullmatch(r"rank (.) passed the keys \['loss', 'of-\1'\], another rank passed \['loss', 'of-.'\]", two)
 
 
 AGAIN = """
@@ -59,5 +59,8 @@ def test_a_world_is_opened_closed_and_opened_again(echelon, crowd):
     ((code, out, err),) = crowd(echelon.script("train.py", AGAIN), [{}])
     assert (code, err) == (0, "")
     assert out.splitlines() == [
-        "there is a process group already", "child 0", "this World is closed", "False {'x': 1.0}",
-    ]  # fmt: skip
+        "a process group already exists",
+        "child 0",
+        "this World is closed",
+        "False {'x': 1.0}",
+    ]

@@ -1,4 +1,4 @@
-"""Launchers other than our own on rehearsed nodes: faults, requeues and verdicts as ever, and nothing left."""
+"""Other launchers on rehearsed nodes: faults, requeues and verdicts, and no process is left."""
 
 import json
 import os
@@ -27,14 +27,14 @@ def lines_with(mark, words):
 
 
 def is_pending(pid, signum):
-    """Sent, and blocked: nobody has heard it."""
+    """Whether the signal was sent and is still pending because it is blocked."""
     status = Path(f"/proc/{pid}/status").read_text().splitlines()
     (mask,) = [line.split()[1] for line in status if line.startswith("ShdPnd:")]
     return bool(int(mask, 16) >> (signum - 1) & 1)
 
 
 @pytest.mark.parametrize("launcher", ONE_OF_EACH_SCOPE)
-def test_a_killed_rank_costs_a_generation_and_all_reduce_works_in_both(echelon, launcher):
+def test_killed_rank_starts_a_generation_with_working_all_reduce(echelon, launcher):
     script = echelon.script(
         "add_up.py",
         "import os, signal, torch, torch.distributed as dist\n"
@@ -51,7 +51,7 @@ def test_a_killed_rank_costs_a_generation_and_all_reduce_works_in_both(echelon, 
     assert result.returncode == 0, result.stderr + result.stdout
     run = echelon.only_run()
     (fault,) = run.events("fault")
-    assert fault["fault"] == "rank 3 on node1 was killed by SIGKILL"
+    assert fault["fault"].startswith("rank 3 on node1 was killed by SIGKILL")
     for rank in range(4):
         assert run.rank_log(rank).count(f"sum 4 of {rank % 2} on {rank // 2}\n") == 2
 
@@ -64,7 +64,7 @@ def test_torchrun_by_c10d(echelon):
 
 
 @pytest.mark.parametrize("launcher", ["accelerate", "legacy"])  # the others are told of on real nodes
-def test_a_failing_rank_is_one_verdict(echelon, launcher):
+def test_failing_rank_gives_one_verdict(echelon, launcher):
     result = echelon("run", *TWO_BY_TWO, "--launcher", launcher, STEPS, "--do", "raise", "--who", "2")
     assert result.returncode == 1
     assert "rank 2 on node1 raised ValueError: rank 2 is unhappy" in result.stderr
@@ -96,15 +96,17 @@ def test_exit_75_waits_for_the_other_ranks_and_requeues(echelon, launcher):
 def test_a_hang_is_found_and_stacks_are_saved(echelon, launcher):
     result = echelon(
         "run", *TWO_BY_TWO, "--launcher", launcher, "--hang-timeout", "3s", STEPS, "--do", "stop", "--who", "2"
-    )  # fmt: skip
+    )
     assert result.returncode == 1
-    assert "rank 2 stopped by a signal (SIGSTOP)" in result.stderr
-    for rank in range(4):
-        assert "steps.py" in (echelon.only_run().path / "attempt-0" / f"rank-{rank}.stacks").read_text()
+    assert "rank 2 on node1 is stopped by a signal (SIGSTOP)" in result.stderr
+    evidence = echelon.only_run().path / "attempt-0" / "evidence" / "generation-0"
+    assert "state T" in (evidence / "rank-2.stacks").read_text()
+    for rank in (0, 1, 3):
+        assert "steps.py" in (evidence / f"rank-{rank}.stacks").read_text()
 
 
 @pytest.mark.parametrize("launcher", ONE_OF_EACH_SCOPE)
-def test_a_notice_reaches_the_ranks_and_no_signal_the_launcher(echelon, launcher):
+def test_notice_reaches_ranks_without_a_signal_to_the_launcher(echelon, launcher):
     """A scheduler may send USR1 and TERM to every process; torchrun would die of either, mpirun end its ranks."""
     script = echelon.script(
         "listen.py",
@@ -130,17 +132,17 @@ def test_a_notice_reaches_the_ranks_and_no_signal_the_launcher(echelon, launcher
     [
         ("torchrun", "launcher", "{launcher} on node0 was killed by SIGKILL"),
         ("torchrun", "worker", "was killed by SIGKILL"),
-        ("torchrun", "agent", "was lost: its agent died"),
-        ("torchrun", "starter", "was killed by SIGKILL"),
+        ("torchrun", "agent", ": its agent died"),
+        ("torchrun", "starter", "the starter on node"),
         pytest.param("mpirun", "launcher", "{launcher} on node0 was killed by SIGKILL", marks=MPIRUN.marks),
     ],
 )
-def test_whoever_is_killed_it_is_one_fault_and_the_run_recovers(echelon, launcher, victim, sentence):
+def test_any_killed_process_is_one_fault_and_the_run_recovers(echelon, launcher, victim, sentence):
     words = {
         "launcher": PROGRAMS[launcher],
         "worker": "echelon.pyz worker",
         "agent": "echelon.pyz agent",
-        "starter": "echelon.pyz warm",
+        "starter": "echelon.pyz starter",
     }[victim]
     run = echelon.submit(*TWO_BY_TWO, "--launcher", launcher, "--restarts", "1", STEPS, *ONCE_MORE)
     wait_for(lambda: all("step 3" in run.rank_log(rank) for rank in range(4)), "a few steps")
@@ -153,7 +155,7 @@ def test_whoever_is_killed_it_is_one_fault_and_the_run_recovers(echelon, launche
 
 
 @pytest.mark.parametrize("launcher", ONE_OF_EACH_SCOPE)
-def test_when_the_supervisor_is_killed_nothing_is_left(echelon, launcher):
+def test_killed_supervisor_leaves_no_process(echelon, launcher):
     run = echelon.submit(*TWO_BY_TWO, "--launcher", launcher, STEPS, "--steps", "9000", "--seconds", "0.1")
     run.pid_of(3)
     os.kill(run.supervisor(), signal.SIGKILL)
@@ -162,7 +164,7 @@ def test_when_the_supervisor_is_killed_nothing_is_left(echelon, launcher):
 
 
 @pytest.mark.parametrize("launcher", [MPIRUN])
-def test_a_cancel_gives_the_ranks_their_grace(echelon, launcher):
+def test_cancel_gives_the_ranks_the_grace_period(echelon, launcher):
     script = echelon.script(
         "grace.py",
         "import signal, sys, time\n"
@@ -177,14 +179,14 @@ def test_a_cancel_gives_the_ranks_their_grace(echelon, launcher):
     assert ["goodbye" in run.rank_log(rank) for rank in range(4)] == [True] * 4
 
 
-def test_a_cancel_before_any_rank_has_come(echelon):
+def test_cancel_before_any_rank_has_started(echelon):
     run = echelon.submit(*TWO_BY_TWO, "--launcher", "torchrun", STEPS)
     wait_for(lambda: run.events("generation"), "the launchers to be started")
     assert echelon("cancel", run.id).returncode == 0
     assert run.wait()["outcome"] == "cancelled"
 
 
-def test_a_launcher_that_is_not_there_is_named_and_no_restart_is_spent(echelon):
+def test_missing_launcher_is_named_and_uses_no_restart(echelon):
     empty = {"PATH": "/nowhere"}
     result = echelon("run", *TWO_BY_TWO, "--launcher", "mpirun", "--restarts", "3", STEPS, env=empty)
     assert result.returncode == 3
@@ -192,16 +194,16 @@ def test_a_launcher_that_is_not_there_is_named_and_no_restart_is_spent(echelon):
     assert echelon.only_run().events("fault") == []
 
 
-def test_what_a_launcher_complains_of_is_the_reason(echelon):
+def test_launcher_error_is_the_reason(echelon):
     result = echelon(
         "run", *TWO_BY_TWO, "--launcher", "torchrun", "--launcher-option", "no-such-option=1", "--restarts", "3", STEPS
-    )  # fmt: skip
+    )
     assert result.returncode == 3
     assert "torchrun cannot start the ranks" in result.stderr
     assert "unrecognized arguments" in result.stderr or "no-such-option" in result.stderr
 
 
-def test_accelerate_honours_its_own_file_and_prepares_the_script(echelon):
+def test_accelerate_uses_its_config_file_and_runs_the_script(echelon):
     folder = echelon.folder / "hf" / "accelerate"
     folder.mkdir(parents=True)
     (folder / "default_config.yaml").write_text(
@@ -223,14 +225,14 @@ def test_accelerate_honours_its_own_file_and_prepares_the_script(echelon):
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_one_rank_alone_and_a_command(echelon, launcher):
+def test_single_rank_and_a_command_run(echelon, launcher):
     result = echelon("run", "--launcher", launcher, "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE; exit 3")
     assert result.returncode == 3
     assert "[0] rank 0 of 1" in result.stdout
 
 
 @pytest.mark.parametrize("launcher", [MPIRUN])
-def test_secrets_are_in_no_argument(echelon, launcher):
+def test_secrets_are_not_in_arguments(echelon, launcher):
     script = echelon.script(
         "secret.py", "import os, time\nprint(os.environ['THE_TOKEN'], flush=True)\ntime.sleep(600)\n"
     )

@@ -1,4 +1,4 @@
-"""Ranks that run from a snapshot: what is edited after the start changes nothing."""
+"""Ranks that run from a snapshot: later edits have no effect."""
 
 import os
 import subprocess
@@ -42,7 +42,7 @@ def write(folder, version):
 
 
 @pytest.mark.parametrize("start", ["warm", "cold"])
-def test_the_old_code_runs_in_every_attempt_whatever_is_edited_meanwhile(echelon, project, start):
+def test_every_attempt_runs_the_snapshot_despite_edits(echelon, project, start):
     cold = ["--cold"] if start == "cold" else []
     path = os.pathsep.join(filter(None, [str(project / "lib"), echelon.env.get("PYTHONPATH")]))
     words = ["-N", "2", "--procs-per-node", "1", "--snapshot", "--requeues", "1", *cold, project / "exp" / "train.py"]
@@ -76,7 +76,7 @@ def test_without_a_snapshot_the_new_code_runs(echelon, project):
     assert "ran new new new\n" in run.rank_log(0)
 
 
-def test_a_resumed_run_uses_its_snapshot_and_says_so_where_it_is_gone(echelon, project):
+def test_resumed_run_uses_its_snapshot_or_reports_it_missing(echelon, project):
     script = project / "exp" / "once.py"
     script.write_text("print('old', flush=True); raise SystemExit(3)")
     assert echelon("run", "--cold", "--snapshot", script, cwd=project).returncode == 3
@@ -87,4 +87,4 @@ def test_a_resumed_run_uses_its_snapshot_and_says_so_where_it_is_gone(echelon, p
     (run.path / "code").rename(run.path / "away")
     gone = echelon("resume", run.id)
     assert gone.returncode == 3
-    assert "the snapshot of the project is gone" in gone.stderr
+    assert "the snapshot of the project is missing" in gone.stderr

@@ -30,26 +30,26 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("way", [(), ("--cold",)], ids=["warm", "cold"])
-def test_an_unmodified_script_meets_on_two_nodes(echelon, way):
+def test_unmodified_script_joins_on_two_nodes(echelon, way):
     script = echelon.script("train.py", ALL_REDUCE)
     result = echelon("run", "-N", "2", "-g", "2", *way, script)
     assert result.returncode == 0, result.stderr + result.stdout
     assert sorted(result.stdout.splitlines()) == [f"[{rank}] sum 6.0 of 4" for rank in range(4)]
-    assert "on CPU with gloo" in result.stderr
+    assert "on CPU" in result.stderr
 
 
-def test_a_killed_rank_is_recovered_and_all_meet_again(echelon):
+def test_killed_rank_is_restarted_and_all_ranks_join_again(echelon):
     script = echelon.script("train.py", ALL_REDUCE)
     run = echelon.submit("-N", "2", "-g", "2", "--restarts", "1", script, "loop")
     wait_for(lambda: all("sum" in run.rank_log(rank) for rank in range(4)), "the first all_reduce")
     os.kill(run.pid_of(3), signal.SIGKILL)
     assert run.wait()["outcome"] == "succeeded"
     (fault,) = run.events("fault")
-    assert fault["fault"] == "rank 3 on node1 was killed by SIGKILL", "not one of its echoes"
+    assert fault["fault"].startswith("rank 3 on node1 was killed by SIGKILL"), "not one of its echoes"
     assert all(run.rank_log(rank).count("sum 6.0 of 4") == 2 for rank in range(4))
 
 
-def test_an_exception_in_a_collective_is_told_from_its_echoes(echelon):
+def test_exception_is_the_verdict_and_not_its_consequences(echelon):
     script = echelon.script(
         "train.py",
         ALL_REDUCE.replace(
@@ -68,8 +68,10 @@ def test_a_frozen_rank_in_a_collective_is_a_hang(echelon):
     os.kill(run.pid_of(1), signal.SIGSTOP)
     assert run.wait()["outcome"] == "succeeded"
     (fault,) = run.events("fault")
-    assert "rank 1 stopped by a signal" in fault["fault"]
-    assert "all_reduce" in (run.path / "attempt-0" / "rank-0.stacks").read_text()
+    assert fault["fault"].startswith(
+        "no progress for 3 s: rank 1 on node0 is stopped by a signal (SIGSTOP); rank 0 waits"
+    )
+    assert "all_reduce" in (run.path / "attempt-0" / "evidence" / "generation-0" / "rank-0.stacks").read_text()
 
 
 ENVIRON = "import json, os\nprint(json.dumps(dict(os.environ)))\n"
@@ -79,9 +81,13 @@ def test_ranks_get_every_variable_that_torchrun_sets(echelon):
     script = echelon.script("environ.py", ENVIRON)
     torchrun = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", script],
-        env={**echelon.env, "TMPDIR": str(echelon.folder)}, cwd=echelon.folder, capture_output=True, text=True,
-        timeout=90, check=True,
-    )  # fmt: skip
+        env={**echelon.env, "TMPDIR": str(echelon.folder)},
+        cwd=echelon.folder,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=True,
+    )
     theirs = json.loads(torchrun.stdout)
     assert echelon("run", "-N", "2", "-g", "2", "--cold", script).returncode == 0
     everyone = [json.loads(echelon.only_run().rank_log(rank)) for rank in range(4)]

@@ -6,6 +6,7 @@ because an image with torch in it would be gigabytes.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,12 +21,25 @@ def fail(text: str, code: int = 1) -> None:
     sys.exit(code)
 
 
-def unpack(image: str, target: Path) -> int:
-    """unsquashfs itself, as enroot, too, calls it."""
-    done = subprocess.run(
-        ["unsquashfs", "-no-progress", "-d", str(target), image], stdout=subprocess.DEVNULL, check=False
-    )
-    return done.returncode
+def unpack(image: str, target: Path, *options: str, log=None) -> int:
+    """unsquashfs as enroot calls it: it prints 8 lines of statistics after any error. They go to `log`, or stderr."""
+    argv = ["unsquashfs", *options, "-no-progress", "-d", str(target), image]
+    output = log or sys.stderr
+    return subprocess.run(argv, stdout=output, stderr=output, restore_signals=False, check=False).returncode
+
+
+def failing_hook(inner: dict) -> str:
+    """What enroot's hook for GPUs complains about before any command runs; a variable of its own process wins over
+    one of the container."""
+    devices = os.environ.get("NVIDIA_VISIBLE_DEVICES", inner.get("NVIDIA_VISIBLE_DEVICES", ""))
+    if devices in ("", "void") or shutil.which("nvidia-container-cli"):
+        return ""
+    return "[ERROR] Command not found: nvidia-container-cli, see https://github.com/NVIDIA/libnvidia-container"
+
+
+def is_no(name: str, default: str) -> bool:
+    """How enroot reads its switches."""
+    return re.fullmatch("no?|N[oO]?|[fF](alse)?|FALSE", os.environ.get(name) or default) is not None
 
 
 def is_squashfs(image: str) -> bool:

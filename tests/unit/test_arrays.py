@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.arrays import any_element, array_of, element, parse_indices
-from echelon.command import Command
+from echelon.backends.arrays import array_id, array_run, array_run_by_variable, parse_indices
+from echelon.shell import Command
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_indices_are_read_as_slurm_reads_them(text, indices):
     "text",
     ["", " ", "a", "1-", "-1", "3-1", "1,,2", "1%", "1%0", "1%x", "1:2", "0-5:0", "0-9999999999", "1 2", "\u0661"],
 )
-def test_what_is_no_list_of_indices_is_refused(text):
+def test_invalid_index_list_is_refused(text):
     with pytest.raises(ValueError):
         parse_indices(text)
 
@@ -48,14 +48,14 @@ def test_any_text_is_indices_or_refused(text):
 
 
 def test_a_run_of_an_array_is_named_after_it_and_its_index():
-    run = element(Path("/runs/gpt-20260115-101500-7f3a"), 4)
+    run = array_run(Path("/runs/gpt-20260115-101500-7f3a"), 4)
     assert run.path == Path("/runs/gpt-20260115-101500-7f3a-4")
-    assert array_of(run) == "gpt-20260115-101500-7f3a"
+    assert array_id(run) == "gpt-20260115-101500-7f3a"
 
 
 @pytest.mark.parametrize("folder", ["/runs", "/it's", "/a b", "/$HOME", '/"', "/a'b\"c `d` \\"])
 def test_a_script_finds_its_own_run_by_its_index(folder):
-    path = any_element(Path(folder) / "gpt", "INDEX").path / "echelon.pyz"
+    path = array_run_by_variable(Path(folder) / "gpt", "INDEX").path / "echelon.pyz"
     for shell in ("sh", "bash"):
         [line] = Command(argv=("printf", "%s|", str(path), str(path.parent))).shell_lines()
         done = subprocess.run([shell, "-c", line], env={"INDEX": "4 *"}, capture_output=True, text=True, check=True)

@@ -57,7 +57,7 @@ things = st.builds(
 
 
 @given(things)
-def test_anything_survives_the_way_through_json(thing):
+def test_values_survive_encoding_to_json(thing):
     assert decode(Thing, json.loads(json.dumps(encode(thing)))) == thing
 
 
@@ -65,7 +65,7 @@ def test_fields_that_are_left_out_get_their_default():
     assert decode(Thing, {"name": "x"}) == Thing(name="x")
 
 
-def test_a_whole_number_will_do_for_a_fraction():
+def test_integer_is_accepted_as_a_float():
     share = decode(Thing, {"name": "x", "share": 1}).share
     assert (share, type(share)) == (1.0, float)
 
@@ -94,13 +94,13 @@ def test_a_whole_number_will_do_for_a_fraction():
     ],
     ids=repr,
 )
-def test_the_field_at_fault_is_named(fields, where):
+def test_wrong_field_is_named(fields, where):
     with pytest.raises(ValueError, match=where):
         decode(Thing, {"name": "x", **fields})
 
 
 @pytest.mark.parametrize("seconds", [1e300, float("inf"), float("nan")])
-def test_a_duration_that_no_clock_can_hold_is_refused(seconds):
+def test_overlong_duration_is_refused(seconds):
     with pytest.raises(ValueError):
         decode(Thing, {"name": "x", "lasts": seconds})
 
@@ -111,7 +111,7 @@ def test_a_missing_field_is_named():
 
 
 @pytest.mark.parametrize("data", [None, [], 3, "text"])
-def test_what_is_no_object_is_refused(data):
+def test_value_that_is_not_an_object_is_refused(data):
     with pytest.raises(ValueError, match="Thing"):
         decode(Thing, data)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.command import Command, exporting, typed
+from echelon.shell import Command, fold_exports, format_command
 
 SHOW = "import os, sys; os.write(1, b'\\0'.join(map(os.fsencode, [os.environ.get('NASTY', ''), *sys.argv[1:]])))"
 NASTY = (
@@ -65,13 +65,13 @@ def through(shell, command, *, replace_shell=False):
 
 @pytest.mark.parametrize("replace_shell", [False, True])
 @pytest.mark.parametrize("shell", shells())
-def test_nasty_arguments_arrive_byte_for_byte(shell, replace_shell):
+def test_hostile_arguments_arrive_byte_for_byte(shell, replace_shell):
     command = Command(argv=(sys.executable, "-S", "-c", SHOW, *NASTY))
     assert through(shell, command, replace_shell=replace_shell) == ("", list(NASTY))
 
 
 @pytest.mark.parametrize("value", NASTY, ids=ascii)
-def test_nasty_values_of_variables_arrive_byte_for_byte(value):
+def test_hostile_variable_values_arrive_byte_for_byte(value):
     command = Command(argv=(sys.executable, "-S", "-c", SHOW, "end"), env={"NASTY": value})
     assert through("/bin/sh", command) == (value, ["end"])
 
@@ -79,7 +79,7 @@ def test_nasty_values_of_variables_arrive_byte_for_byte(value):
 def test_all_variables_by_one_command_arrive_byte_for_byte():
     """However many lines it takes."""
     environ = {f"NASTY_{i}": value for i, value in enumerate(NASTY)}
-    lines = exporting(environ)
+    lines = fold_exports(environ)
     assert [line.startswith("export ") for line in lines] == [True, *[False] * (len(lines) - 1)]
     assert len(lines) > 1
     show = [sys.executable, "-S", "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
@@ -107,9 +107,13 @@ def test_a_program_may_have_any_name(tmp_path, name, replace_shell):
     program.chmod(0o755)
     lines = Command(argv=(name,)).shell_lines(replace_shell=replace_shell)
     done = subprocess.run(
-        ["/bin/sh"], input="\n".join(lines), capture_output=True, text=True, check=False,
+        ["/bin/sh"],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        check=False,
         env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
-    )  # fmt: skip
+    )
     assert done.stdout == "ran\n"
 
 
@@ -128,5 +132,5 @@ def test_variables_reach_children_of_the_command():
     assert done.stdout == b"seen"
 
 
-def test_what_is_shown_can_be_typed():
-    assert shlex.split(typed(NASTY)) == list(NASTY)
+def test_formatted_command_can_be_typed():
+    assert shlex.split(format_command(NASTY)) == list(NASTY)

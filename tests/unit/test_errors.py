@@ -7,12 +7,7 @@ from echelon.errors import ConfigError, EchelonError, JobFailed, RemoteError, Sc
 
 def test_a_message_has_four_parts_in_order():
     error = ConfigError("nodes is 64", origin="echelon.toml:7", why="there are 32", hint="--nodes 32")
-    assert str(error) == (
-        "error: nodes is 64\n"
-        "  from  echelon.toml:7\n"
-        "  why   there are 32\n"
-        "  try   --nodes 32"
-    )  # fmt: skip
+    assert str(error) == ("error: nodes is 64\n  from  echelon.toml:7\n  why   there are 32\n  try   --nodes 32")
 
 
 @pytest.mark.parametrize("missing", [None, ""])
@@ -35,6 +30,6 @@ def test_an_unreachable_scheduler_is_a_scheduler_error():
 
 
 @pytest.mark.parametrize("kind", [ConfigError, SchedulerError, JobFailed])
-def test_they_are_all_caught_as_one(kind):
+def test_all_errors_are_echelon_errors(kind):
     with pytest.raises(EchelonError):
         raise kind("bad")

@@ -1,6 +1,7 @@
 """Events: one line each, read back whole or not at all."""
 
 import json
+import os
 import threading
 
 import pytest
@@ -17,7 +18,7 @@ fields = st.dictionaries(
 
 
 @given(st.sampled_from(Kind), st.integers(0, 10**10), st.integers(0, 100), fields)
-def test_an_event_survives_its_line(kind, time, attempt, fields):
+def test_event_is_unchanged_by_its_line(kind, time, attempt, fields):
     event = Event(kind=kind, time=float(time), attempt=attempt, fields=fields)
     line = event.line()
     assert "\n" not in line
@@ -52,12 +53,12 @@ def test_a_line_begins_with_time_kind_and_attempt():
     ],
     ids=lambda line: line[:50],
 )
-def test_what_is_no_event_is_none(line):
+def test_other_text_is_not_an_event(line):
     assert parse_event(line) is None
 
 
 @given(st.text())
-def test_no_text_makes_the_reader_stumble(text):
+def test_any_text_is_an_event_or_none(text):
     parse_event(text)
 
 
@@ -89,8 +90,16 @@ def test_bad_lines_are_skipped_and_the_others_read(tmp_path):
     assert [event.kind for event in read_events(path)] == [Kind.FAULT, Kind.NOTICE]
 
 
-def test_no_file_means_no_events(tmp_path):
+def test_missing_file_has_no_events(tmp_path):
     assert list(read_events(tmp_path / "nothing")) == []
+
+
+def test_line_of_several_short_writes_is_complete(tmp_path, monkeypatch):
+    write = os.write
+    monkeypatch.setattr("echelon.events.os.write", lambda fd, data: write(fd, data[:10]))
+    append_event(tmp_path / "events.jsonl", Kind.PROGRESS, 0, step=7)
+    (event,) = read_events(tmp_path / "events.jsonl")
+    assert event.fields["step"] == 7
 
 
 def test_two_writers_never_interleave(tmp_path):

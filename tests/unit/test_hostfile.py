@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.hostfile import chosen, parse_hostfile
+from echelon.backends.ssh.hostfile import parse_hostfile, resolve_hosts
 
 NAMES = st.from_regex(re.compile(r"[a-z][a-z0-9.-]{0,8}", re.ASCII), fullmatch=True)
 SLOTS = st.none() | st.integers(1, 99_999)
@@ -18,7 +18,7 @@ def written(hosts, gap, comment):
 
 
 @given(st.dictionaries(NAMES, SLOTS), st.sampled_from([" ", "\t", "   "]), st.sampled_from(["", " # old", "#"]))
-def test_what_is_written_is_read_in_its_order(hosts, gap, comment):
+def test_hostfile_is_read_in_order(hosts, gap, comment):
     read = parse_hostfile(written(hosts, gap, comment))
     assert list(read.items()) == list(hosts.items())
 
@@ -47,24 +47,24 @@ def test_brackets_stand_for_many():
         ("gpu1 slots=4 max_slots=8", "1: 'slots=4 max_slots=8' is not slots=N"),
         ("gpu1 4", "1: '4' is not slots=N"),
         ("gpu1\ngpu[1-2]", "2: gpu1 is listed twice"),
-        ("-oProxyCommand=id", "1: '-oProxyCommand=id' is no name for a host"),
-        ("a/b", "1: 'a/b' is no name for a host"),
-        ("../x", "1: '../x' is no name for a host"),
+        ("-oProxyCommand=id", "1: '-oProxyCommand=id' is not a valid host name"),
+        ("a/b", "1: 'a/b' is not a valid host name"),
+        ("../x", "1: '../x' is not a valid host name"),
         ("gpu[1-", "1: 'gpu[1-'"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(text, words):
+def test_error_names_the_line(text, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         parse_hostfile(text)
 
 
 def test_groups_and_hosts_may_be_mixed():
     groups = {"lab": ("gpu[1-2]", "big"), "other": ("x",)}
-    assert chosen("lab,y[01-02]", groups) == ["gpu1", "gpu2", "big", "y01", "y02"]
-    assert chosen("labs", groups) == ["labs"]
+    assert resolve_hosts("lab,y[01-02]", groups) == ["gpu1", "gpu2", "big", "y01", "y02"]
+    assert resolve_hosts("labs", groups) == ["labs"]
 
 
 @pytest.mark.parametrize("text", ["lab,gpu1", "a,a", "-v", "a b", "a,,b"])
 def test_hosts_that_cannot_be_meant_are_refused(text):
     with pytest.raises(ValueError):
-        chosen(text, {"lab": ("gpu1",)})
+        resolve_hosts(text, {"lab": ("gpu1",)})

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from echelon.codec import decode, encode
-from echelon.job import MASK, Job, Policies, Resources, Script, ScriptKind, looks_secret, masked
+from echelon.job import MASK, Job, Policies, Resources, Script, ScriptKind, looks_secret, mask_secrets
 
 SCRIPT = Script(kind=ScriptKind.FILE, target="train.py")
 
@@ -36,19 +36,25 @@ jobs = st.builds(
 
 
 @given(jobs)
-def test_a_job_survives_run_json_whatever_bytes_its_words_hold(job):
+def test_job_with_any_bytes_is_unchanged_by_run_json(job):
     text = json.dumps(encode(job), indent=2).encode("ascii")
     assert decode(Job, json.loads(text)) == job
 
 
-@pytest.mark.parametrize(("cold", "kind", "warm"), [
-    (False, ScriptKind.FILE, True),
-    (False, ScriptKind.MODULE, True),
-    (True, ScriptKind.FILE, False),
-    (False, ScriptKind.COMMAND, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cold", "kind", "warm"),
+    [
+        (False, ScriptKind.FILE, True),
+        (False, ScriptKind.MODULE, True),
+        (True, ScriptKind.FILE, False),
+        (False, ScriptKind.COMMAND, False),
+    ],
+)
 def test_only_python_starts_warm(cold, kind, warm):
-    assert Job(name="x", script=Script(kind=kind, target="t"), cwd="/", python="p", cold=cold).warm is warm
+    assert (
+        Job(name="x", script=Script(kind=kind, target="t"), cwd="/", python="p", scheduler="local", cold=cold).warm
+        is warm
+    )
 
 
 def test_a_run_does_not_shrink_unless_asked():
@@ -63,21 +69,30 @@ def test_spares_are_nodes_too():
 
 @pytest.mark.parametrize(
     "name",
-    ["HF_TOKEN", "WANDB_API_KEY", "wandb_api_key", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "PGPASSWD", "MY_CREDENTIALS",
-     "TOKEN", "GITHUB_TOKEN_FILE"],
-)  # fmt: skip
-def test_these_look_like_secrets(name):
+    [
+        "HF_TOKEN",
+        "WANDB_API_KEY",
+        "wandb_api_key",
+        "AWS_SECRET_ACCESS_KEY",
+        "DB_PASSWORD",
+        "PGPASSWD",
+        "MY_CREDENTIALS",
+        "TOKEN",
+        "GITHUB_TOKEN_FILE",
+    ],
+)
+def test_secret_names_are_recognized(name):
     assert looks_secret(name)
 
 
 @pytest.mark.parametrize("name", ["PATH", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM", "PWD", "LR", "HOME"])
-def test_these_do_not(name):
+def test_other_names_are_not_secrets(name):
     assert not looks_secret(name)
 
 
-def test_secrets_are_masked_and_nothing_else():
-    assert masked({"HF_TOKEN": "hf_123", "HOME": "/root"}) == {"HF_TOKEN": MASK, "HOME": "/root"}
+def test_only_secrets_are_masked():
+    assert mask_secrets({"HF_TOKEN": "hf_123", "HOME": "/root"}) == {"HF_TOKEN": MASK, "HOME": "/root"}
 
 
-def test_a_mask_says_nothing_about_the_length():
-    assert masked({"A_KEY": "x"}) == masked({"A_KEY": "x" * 100})
+def test_mask_does_not_show_the_length():
+    assert mask_secrets({"A_KEY": "x"}) == mask_secrets({"A_KEY": "x" * 100})

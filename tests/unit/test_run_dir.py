@@ -11,9 +11,16 @@ import pytest
 
 from echelon.errors import ConfigError, EnvironmentProblem
 from echelon.job import Job, Script, ScriptKind
-from echelon.run_dir import RunDir, cannot_write, new_run_id
+from echelon.run_dir import RunDir, new_run_id, write_error
+from echelon.system.trust import check_run
 
-JOB = Job(name="gpt", script=Script(kind=ScriptKind.FILE, target="train.py", args=("\udcff",)), cwd="/", python="py")
+JOB = Job(
+    name="gpt",
+    script=Script(kind=ScriptKind.FILE, target="train.py", args=("\udcff",)),
+    cwd="/",
+    python="py",
+    scheduler="local",
+)
 
 
 @pytest.fixture
@@ -62,15 +69,27 @@ def test_two_runs_of_one_second_differ():
 def test_every_file_of_a_run_has_its_own_name(run_dir):
     attempt = run_dir.attempt(2)
     paths = [
-        run_dir.description, run_dir.job_script, run_dir.job_output, run_dir.node_side, run_dir.native_id,
-        run_dir.lease, run_dir.token, run_dir.events, attempt.path, attempt.node_log("a"),
-        attempt.rank_log(0), attempt.rank_stacks(0), attempt.node_env("a"), attempt.error, attempt.exit_code,
-    ]  # fmt: skip
+        run_dir.description,
+        run_dir.job_script,
+        run_dir.job_output,
+        run_dir.node_side,
+        run_dir.native_id,
+        run_dir.lease,
+        run_dir.token,
+        run_dir.events,
+        attempt.path,
+        attempt.node_index("a"),
+        attempt.rank_log(0),
+        attempt.rank_stacks(0, 1),
+        attempt.node_env("a"),
+        attempt.error,
+        attempt.exit_code,
+    ]
     assert len(set(paths)) == len(paths)
     assert all(run_dir.path in path.parents for path in paths)
 
 
-def test_the_names_that_users_know(run_dir):
+def test_file_names_in_the_run_directory(run_dir):
     assert run_dir.run_id == "gpt-1"
     assert run_dir.description.name == "run.json"
     assert run_dir.events.name == "events.jsonl"
@@ -85,34 +104,34 @@ def test_attempts_are_counted_not_spelled(run_dir):
     assert run_dir.next_attempt() == 11
 
 
-def test_logs_of_nodes_are_told_from_logs_of_ranks(run_dir):
+def test_logs_of_nodes_and_ranks_are_distinguished(run_dir):
     attempt = run_dir.attempt(0)
     attempt.path.mkdir()
-    for path in (attempt.node_log("b"), attempt.node_log("a"), attempt.rank_log(0), attempt.error):
+    for path in (attempt.node_index("b"), attempt.node_index("a"), attempt.rank_log(0), attempt.error):
         path.touch()
-    assert attempt.node_logs() == [attempt.node_log("a"), attempt.node_log("b")]
+    assert attempt.node_indices() == [attempt.node_index("a"), attempt.node_index("b")]
 
 
 # Making and trusting
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
-def test_a_run_is_private_whatever_the_umask(tmp_path, mask):
+def test_run_is_private_with_any_umask(tmp_path, mask):
     run = RunDir(tmp_path / "deep" / "er" / "x")
     with umask(mask):
         run.create()
         run.write(run.token, b"secret")
     assert mode(run.path) == 0o700
     assert mode(run.token) == 0o600
-    assert run.check_trusted() is run
+    assert check_run(run) is run
 
 
-def test_a_run_that_is_already_there_is_not_taken_over(run_dir):
+def test_existing_run_is_not_reused(run_dir):
     with pytest.raises(EnvironmentProblem, match="cannot write"):
         run_dir.create()
 
 
-def test_a_place_where_nothing_can_be_made_is_named(tmp_path):
+def test_unwritable_place_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(EnvironmentProblem) as caught:
         RunDir(tmp_path / "file" / "run").create()
@@ -124,14 +143,14 @@ def test_a_place_where_nothing_can_be_made_is_named(tmp_path):
 def test_a_run_that_others_may_write_to_is_refused(run_dir, bad):
     run_dir.path.chmod(bad)
     with pytest.raises(EnvironmentProblem, match="can be written by others") as caught:
-        run_dir.check_trusted()
+        check_run(run_dir)
     assert f"{bad:04o}" in caught.value.why
 
 
 @pytest.mark.parametrize("fine", [0o700, 0o750, 0o755, 0o500])
 def test_a_run_that_others_may_only_read_is_trusted(run_dir, fine):
     run_dir.path.chmod(fine)
-    assert run_dir.check_trusted() is run_dir
+    assert check_run(run_dir) is run_dir
     run_dir.path.chmod(0o700)
 
 
@@ -145,12 +164,12 @@ def foreign_folder(folder):
 
 def test_a_run_of_another_user_is_refused(run_dir):
     with pytest.raises(EnvironmentProblem, match="belongs to another user"):
-        RunDir(foreign_folder(run_dir.path)).check_trusted()
+        check_run(RunDir(foreign_folder(run_dir.path)))
 
 
-def test_a_run_that_is_not_there_is_said_so(tmp_path):
+def test_missing_run_is_reported(tmp_path):
     with pytest.raises(ConfigError, match="no run at"):
-        RunDir(tmp_path / "nothing").check_trusted()
+        check_run(RunDir(tmp_path / "nothing"))
 
 
 # Writing
@@ -160,14 +179,14 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_is_written_whole(run_dir):
+def test_file_is_written_completely(run_dir):
     run_dir.write(run_dir.native_id, b"123\n")
     run_dir.write(run_dir.native_id, b"45\n")
     assert run_dir.native_id.read_bytes() == b"45\n"
     assert names(run_dir.path) == ["native_id"]
 
 
-def test_a_mode_can_be_asked_for(run_dir):
+def test_mode_can_be_chosen(run_dir):
     with umask(0o022):
         run_dir.write(run_dir.job_script, b"#!/bin/sh\n", mode=0o700)
     assert mode(run_dir.job_script) == 0o700
@@ -188,14 +207,14 @@ def test_a_target_that_cannot_be_replaced_leaves_no_debris(run_dir):
     assert names(run_dir.path) == ["native_id"]
 
 
-def test_a_folder_that_is_gone_is_an_environment_problem(run_dir):
+def test_missing_folder_is_an_environment_problem(run_dir):
     with pytest.raises(EnvironmentProblem, match="cannot write"):
         run_dir.write(run_dir.attempt(0).error, b"data")
 
 
-@pytest.mark.parametrize(("number", "hint"), [(28, "free some space"), (122, "free some space"), (13, "may write")])
-def test_what_to_do_depends_on_what_is_wrong(number, hint):
-    problem = cannot_write(Path("/x"), OSError(number, os.strerror(number)))
+@pytest.mark.parametrize(("number", "hint"), [(28, "free some space"), (122, "free some space"), (13, "can write")])
+def test_hint_depends_on_the_error(number, hint):
+    problem = write_error(Path("/x"), OSError(number, os.strerror(number)))
     assert hint in problem.hint
     assert problem.why == os.strerror(number)
 
@@ -203,7 +222,7 @@ def test_what_to_do_depends_on_what_is_wrong(number, hint):
 # The description
 
 
-def test_the_job_is_read_as_it_was_written(run_dir):
+def test_job_is_read_unchanged(run_dir):
     run_dir.write_description(JOB, {"run_id": "gpt-1"})
     assert run_dir.read_job() == JOB
     assert run_dir.read_description()["run_id"] == "gpt-1"
@@ -211,7 +230,7 @@ def test_the_job_is_read_as_it_was_written(run_dir):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "\xff"])
-def test_a_description_that_makes_no_sense_is_a_config_error(run_dir, text):
+def test_invalid_description_is_a_config_error(run_dir, text):
     run_dir.description.write_bytes(text.encode("latin-1"))
     with pytest.raises(ConfigError, match="not a readable run"):
         run_dir.read_description()
@@ -226,5 +245,5 @@ def test_a_run_without_a_description_is_a_config_error(run_dir):
 @pytest.mark.parametrize("text", ["{}", '{"job": {"name": 3}}', '{"job": {"from": "a newer version"}}'])
 def test_a_job_of_another_version_is_a_config_error(run_dir, text):
     run_dir.description.write_text(text)
-    with pytest.raises(ConfigError, match="the job of gpt-1 cannot be read"):
+    with pytest.raises(ConfigError, match="cannot read the job of gpt-1"):
         run_dir.read_job()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -14,22 +15,24 @@ from echelon.version import __version__
 
 COMMANDS = {
     "run": "Run a script, follow it to its end, exit with its code.",
-    "submit": "Start a run and return at once with its id.",
+    "submit": "Start a run in the background and print its id.",
     "render": "Print the exact job script; start nothing.",
     "ls": "List runs, newest last.",
-    "status": "How a run is doing.",
-    "logs": "What the ranks wrote.",
-    "why": "The verdict on a failed run.",
+    "status": "Show the state of a run.",
+    "logs": "Print the output of the ranks.",
+    "why": "Explain why a run failed.",
     "cancel": "End a run.",
     "resume": "Start the next attempt of a run that has ended.",
-    "checkpoints": "What a run has saved, and whether it is whole.",
-    "export": "Write a run's model to one ordinary file.",
+    "checkpoints": "List the checkpoints of a run and check them.",
+    "export": "Write the model of a run to one file.",
     "init": "Write an echelon.toml for this project.",
+    "lint": "Find the traps in a hand-written sbatch or PBS script.",
+    "doctor": "Check this machine, or the nodes of a short job, before a run.",
 }
 
 
 class Commands(click.Group):
-    """Knows the commands by name; imports only the one that was typed."""
+    """Lists all commands, but imports only the module of the one that is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -53,11 +56,12 @@ class Commands(click.Group):
 
 
 def _unknown_command(word: str) -> ConfigError:
-    from echelon.config.suggest import closest
+    from echelon.text import suggest_closest
 
     if word.endswith(".py"):
-        return ConfigError(f"no command {word!r}", hint=f"echelon run {word}")
-    return ConfigError(f"no command {word!r}", hint=closest(word, COMMANDS) or "echelon --help lists the commands")
+        return ConfigError(f"unknown command {word!r}", origin="command line", hint=f"echelon run {word}")
+    guess = suggest_closest(word, COMMANDS) or "echelon --help lists the commands"
+    return ConfigError(f"unknown command {word!r}", origin="command line", hint=guess)
 
 
 @click.group(
@@ -72,60 +76,91 @@ def commands() -> None:
 
 
 def main() -> NoReturn:
-    """Every explainable failure becomes its message and its exit code here, and nowhere else."""
+    """Entry point. Only this function turns errors into messages and exit codes."""
     code: object = 0
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         code = commands.main(standalone_mode=False)
     except EchelonError as error:
-        _report(str(error))
+        _print_error(str(error))
         code = error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         code = ConfigError.exit_code
     except click.UsageError as error:
-        _report(str(_translated(error)))
+        _print_error(str(_translate_usage_error(error)))
         code = ConfigError.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone; nothing is left to flush
+        from echelon.cli._output import redirect_to_null
+
+        redirect_to_null(1)  # so that flushing at exit cannot fail
     except OSError as error:
-        _report(str(EnvironmentProblem(str(error), hint="--debug shows where")))
+        _print_error(str(_describe_os_error(error)))
         code = EnvironmentProblem.exit_code
-    _leave(code if isinstance(code, int) else 0)
+    _exit_process(code if isinstance(code, int) else 0)
 
 
-def _leave(code: int) -> NoReturn:
-    """Without the interpreter's tidying up, which takes as long as many a command."""
+def _describe_os_error(error: OSError) -> EnvironmentProblem:
+    """A message for an OSError that no other code has translated."""
+    try:
+        os.getcwd()  # noqa: PTH109  pathlib is not needed otherwise
+    except OSError:
+        return EnvironmentProblem("the current folder does not exist any more", hint="cd to another folder")
+    what = f"cannot use {error.filename}" if error.filename else "a system call failed"
+    return EnvironmentProblem(what, why=error.strerror or str(error), hint="--debug shows the traceback")
+
+
+def _exit_process(code: int) -> NoReturn:
+    """Exits without the interpreter's shutdown, which takes as long as a short command."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
         except (OSError, ValueError):
-            pass  # a reader that has gone, or a stream that was closed from the start
+            pass  # the reader is gone, or the stream was closed from the start
     os._exit(code)
 
 
-_debugging = False
+_show_tracebacks = False
 
 
 def show_tracebacks(_ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    global _debugging
-    _debugging = _debugging or value
+    global _show_tracebacks
+    _show_tracebacks = _show_tracebacks or value
 
 
-def _report(text: str) -> None:
-    if os.environ.get("ECHELON_DEBUG") or _debugging:
+def _print_error(text: str) -> None:
+    if os.environ.get("ECHELON_DEBUG") or _show_tracebacks:
         import traceback
 
         traceback.print_exc()
-    click.echo(text, err=True)
+    from echelon.cli._output import print_error
+
+    print_error(text)
 
 
-def _translated(error: click.UsageError) -> ConfigError:
-    from echelon.config.suggest import closest
+def _translate_usage_error(error: click.UsageError) -> ConfigError:
+    from echelon.cli._help import OTHER_TOOL_FLAGS
+    from echelon.text import suggest_closest
 
-    command = error.ctx.command_path if error.ctx is not None else "echelon"
+    command = error.ctx.command_path if error.ctx is not None else _typed_command()
     if isinstance(error, click.NoSuchOption):
-        guess = closest(error.option_name, error.possibilities or ()) or f"{command} --help lists the flags"
+        known = OTHER_TOOL_FLAGS.get(error.option_name) if command.split()[-1] in ("run", "submit", "render") else None
+        guess = (
+            known
+            or suggest_closest(error.option_name, error.possibilities or ())
+            or f"{command} --help lists the flags"
+        )
         return ConfigError(f"unknown flag {error.option_name}", origin="command line", hint=guess)
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        name = (error.param.name or "").upper()
+        lists = "; echelon ls lists the runs" if name == "RUN" else ""
+        return ConfigError(f"no {name} was given", origin="command line", hint=f"{command} --help{lists}")
     return ConfigError(error.format_message(), origin="command line", hint=f"{command} --help")
+
+
+def _typed_command() -> str:
+    """The command, for click errors that do not name it."""
+    return " ".join(("echelon", *(word for word in sys.argv[1:2] if word in COMMANDS)))

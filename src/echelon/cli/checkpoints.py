@@ -1,4 +1,4 @@
-"""`echelon checkpoints`: what a run has saved."""
+"""`echelon checkpoints`: lists and verifies the checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import os
 
 import click
 
-from echelon.cli.options import debug_option
-from echelon.cli.output import age, print_json, print_table, say
+from echelon.cli._options import debug_option
+from echelon.cli._output import format_age, print_json, print_table, say
 from echelon.codec import encode
-from echelon.observe.checkpoints import Listed, find_source, listed
-from echelon.wording import sized
+from echelon.observe.checkpoints import CheckpointEntry, find_checkpoint_source, list_checkpoints
+from echelon.text import format_size
 
 
-@click.command(help="The checkpoints of a run, or of a folder of them, oldest first; exits with 1 if one is damaged.")
+@click.command(help="List the checkpoints of a run or of a folder, oldest first. Exits with 1 if one is damaged.")
 @click.argument("run")
-@click.option("--verify", is_flag=True, help="Read every byte and compare its CRC, not only names and sizes.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--verify", is_flag=True, help="Read all data and compare CRCs, not only names and sizes.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @debug_option
 def command(run: str, verify: bool, as_json: bool) -> int:
-    source = find_source(run, os.environ)
-    found = listed(source.folder, verify=verify)
+    source = find_checkpoint_source(run, os.environ)
+    found = list_checkpoints(source.folder, verify=verify)
     if as_json:
         print_json([encode(one) for one in found])
     elif not found:
         say(f"no checkpoints in {source.folder}")
     else:
-        print_table(("step", "size", "age", "ranks", "verified"), [_row(one) for one in found])
+        print_table(("step", "size", "age", "ranks", "verified"), [_table_row(one) for one in found])
     return 1 if any(one.problem for one in found) else 0
 
 
-def _row(one: Listed) -> tuple[str, ...]:
+def _table_row(one: CheckpointEntry) -> tuple[str, ...]:
     if one.size is None:
         return str(one.step), "-", "-", "-", f"no: {one.problem}"
     verified = "yes" if one.verified else "sizes only"
-    return str(one.step), sized(one.size), age(one.time), str(one.ranks), verified
+    return str(one.step), format_size(one.size), format_age(one.time), str(one.ranks), verified

@@ -1,4 +1,4 @@
-"""`echelon ls`: the runs, newest last."""
+"""`echelon ls`: lists the runs, newest last."""
 
 from __future__ import annotations
 
@@ -6,40 +6,47 @@ import os
 
 import click
 
-from echelon.cli.options import debug_option
-from echelon.cli.output import age, print_json, print_table, say
+from echelon.backends import backend
+from echelon.cli._options import debug_option
+from echelon.cli._output import format_age, print_json, print_table, say
 from echelon.codec import encode
 from echelon.errors import EchelonError
-from echelon.observe.find import known_runs
+from echelon.observe.find import RunScan, SkippedRun, scan_runs
 from echelon.observe.status import RunStatus, statuses
-from echelon.registry import member
 from echelon.run_dir import RunDir
+from echelon.text import format_steps
 
 
 @click.command(help="List runs, newest last.")
-@click.option("-n", "--last", default=20, show_default=True, help="How many at most; 0 for all.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option(
+    "-n", "--last", type=click.IntRange(min=0), default=20, show_default=True, help="Maximum number of runs; 0 for all."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @debug_option
 def command(last: int, as_json: bool) -> None:
-    runs = list(filter(_is_usable, known_runs(os.environ)))[-last:]
+    known = scan_runs(os.environ)
+    runs = [run for run in known.runs if _is_usable(run, known)][-last:]
+    for note in known.notes():
+        say(note)
     found = statuses(runs)
     if as_json:
         print_json([encode(status) for status in found])
     elif not found:
-        say("no runs yet; echelon run train.py makes one")
+        say("no runs found; start one with echelon run train.py")
     else:
-        print_table(("run", "state", "size", "age", "reason"), [_row(status) for status in found])
+        print_table(("run", "state", "size", "age", "step", "reason"), [_table_row(status) for status in found])
 
 
-def _is_usable(run: RunDir) -> bool:
+def _is_usable(run: RunDir, known: RunScan) -> bool:
     try:
-        member("scheduler", run.check_trusted().read_job().scheduler)
-    except EchelonError as error:
-        say(f"left out {run.run_id}: {error.what}")
+        backend(run.read_job().scheduler)
+    except EchelonError as problem:
+        known.skipped.append(SkippedRun(run_id=run.run_id, problem=problem))
         return False
     return True
 
 
-def _row(status: RunStatus) -> tuple[str, ...]:
+def _table_row(status: RunStatus) -> tuple[str, ...]:
     size = f"{status.nodes}x{status.procs_per_node}"
-    return status.run_id, status.state.value, size, age(status.submitted), status.reason
+    step = format_steps(status.step, status.saved)
+    return status.run_id, status.state.value, size, format_age(status.submitted), step, status.cause

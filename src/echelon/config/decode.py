@@ -1,4 +1,4 @@
-"""Settings to a Job, strictly: a value of the wrong kind is refused with its origin."""
+"""Converts settings to a Job. A value of the wrong type raises ConfigError with its origin."""
 
 from __future__ import annotations
 
@@ -9,35 +9,37 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from echelon.arrays import parse_indices
-from echelon.config.durations import format_duration
-from echelon.config.enclosing import enclosure_of, python_of
-from echelon.config.layers import DEFAULT, Setting
+from echelon.backends import DEFAULT as DEFAULT_BACKEND
+from echelon.backends import Backend, backend
+from echelon.backends.arrays import parse_indices
+from echelon.config.environment import choose_python, environment_spec
 from echelon.config.options import BY_KEY
-from echelon.config.readers import decoded
+from echelon.config.parse import decode_setting, format_duration
+from echelon.config.sources import DEFAULT, Setting
 from echelon.environments import CONTAINERS
 from echelon.errors import ConfigError
-from echelon.job import Booking, Job, Launching, Policies, Resources, Script, ScriptKind, looks_secret
-from echelon.plan import parse_ports
+from echelon.job import Job, LauncherOptions, Policies, Resources, SchedulerOptions, Script, ScriptKind, looks_secret
+from echelon.placement import parse_ports
+from echelon.text import parse_size
 
-FOR_AN_IMAGE = timedelta(minutes=20)
+IMAGE_JOIN_TIMEOUT = timedelta(minutes=20)
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What the job is fitted to, found out by the caller."""
+    """The facts about the machine that a job depends on, detected by the caller."""
 
     cwd: str
     python: str
     gpus: int = 0
     hosts: tuple[str, ...] = ()
     host_python: str | None = None
-    """The one that runs us, for a supervisor that stays outside of the environment."""
+    """The Python of this process, for a supervisor that runs outside the environment."""
 
 
 class Settings:
-    """The merged settings, each decoded when it is asked for."""
+    """The merged settings. Each is decoded when it is read; a wrong value raises ConfigError."""
 
     def __init__(self, merged: Mapping[str, Setting]) -> None:
         self._merged = merged
@@ -48,23 +50,27 @@ class Settings:
     def get(self, key: str) -> Any:
         if key not in self._merged:
             return None
-        return decoded(BY_KEY[key], self._merged[key])
+        return decode_setting(BY_KEY[key], self._merged[key])
 
     def asked(self, key: str) -> Any:
-        """None where nobody but the default says anything."""
+        """The value, or None if the user has not set it."""
         return None if self.origin(key) == DEFAULT else self.get(key)
 
-    def filled(self, found: Iterable[Setting]) -> Settings:
-        """With these for what nobody has given."""
+    def with_values(self, found: Iterable[Setting]) -> Settings:
+        """A copy with the values of `found` for keys that the user has not set."""
         new = {setting.key: setting for setting in found if self.origin(setting.key) == DEFAULT}
         return Settings({**self._merged, **new})
 
-    def is_of_use(self, key: str) -> bool:
-        """It was given, and the scheduler and the launcher can do something with it."""
-        only, launchers = BY_KEY[key].only, BY_KEY[key].launchers
+    @property
+    def backend(self) -> Backend:
+        return backend(self.get("on") or DEFAULT_BACKEND)
+
+    def is_used(self, key: str) -> bool:
+        """Whether it has a value and both the backend and the launcher use it."""
+        launchers = BY_KEY[key].launchers
         return (
             key in self._merged
-            and (not only or self.get("on") in only)
+            and (not BY_KEY[key].for_some or self.backend.supports_setting(key))
             and (not launchers or self.get("launcher") in launchers)
         )
 
@@ -75,33 +81,33 @@ class Settings:
         value = self.get(key)
         return value if isinstance(value, timedelta) else timedelta(0)
 
-    def explained(self) -> list[tuple[str, Any, str]]:
+    def explain(self) -> list[tuple[str, Any, str]]:
         return [(key, setting.value, setting.origin) for key, setting in sorted(self._merged.items())]
 
 
-def job_of(settings: Settings, script: Script, machine: Machine) -> Job:
-    """Pure: looks at nothing but its arguments."""
+def build_job(settings: Settings, script: Script, machine: Machine) -> Job:
+    """Pure; raises ConfigError."""
     variables = settings.get("set") or {}
     _check_ports(settings)
-    environment, enclosure = enclosure_of(settings, machine.cwd)
+    environment, enclosure = environment_spec(settings, machine.cwd)
     job = Job(
-        name=_name(settings, script),
+        name=_run_name(settings, script),
         script=script,
         cwd=machine.cwd,
-        python=python_of(environment, enclosure, settings, machine.python),
-        resources=_resources(settings, machine),
-        policies=_policies(settings, environment),
+        python=choose_python(environment, enclosure, settings, machine.python),
+        resources=_decode_resources(settings, machine),
+        policies=_decode_policies(settings, environment),
         env={name: value for name, value in variables.items() if not looks_secret(name)},
         secret_env=tuple(sorted(filter(looks_secret, variables))),
-        scheduler=settings.get("on") or "local",
-        booking=_booking(settings),
+        scheduler=settings.backend.name,
+        booking=_scheduler_options(settings),
         launcher=settings.get("launcher"),
-        launching=_launching(settings),
+        launching=_launcher_options(settings),
         environment=environment,
         enclosure=enclosure,
         cold=settings.get("cold"),
         ports=settings.get("ports"),
-        interface=settings.get("interface") if settings.is_of_use("interface") else None,
+        interface=settings.get("interface") if settings.is_used("interface") else None,
         hosts=machine.hosts,
         snapshot=settings.get("snapshot"),
         snapshot_max=settings.get("snapshot_max"),
@@ -109,40 +115,41 @@ def job_of(settings: Settings, script: Script, machine: Machine) -> Job:
     return replace(job, host_python=machine.host_python) if job.is_enclosed else job
 
 
-def _launching(settings: Settings) -> Launching:
+def _launcher_options(settings: Settings) -> LauncherOptions:
     given = {"rdzv": "rdzv", "options": "launcher_option"}
-    return Launching(**{name: settings.get(key) for name, key in given.items() if settings.is_of_use(key)})
+    return LauncherOptions(**{name: settings.get(key) for name, key in given.items() if settings.is_used(key)})
 
 
-def secrets_of(settings: Settings) -> dict[str, str]:
-    """The values that go into the process environment and nowhere else."""
+def secret_values(settings: Settings) -> dict[str, str]:
+    """The values of secret variables. They belong in the process environ only and are never stored."""
     variables: dict[str, str] = settings.get("set") or {}
     return {name: value for name, value in variables.items() if looks_secret(name)}
 
 
-def _name(settings: Settings, script: Script) -> str:
+def _run_name(settings: Settings, script: Script) -> str:
     given = settings.get("name")
     if given is not None and not re.fullmatch(NAME, given):
         raise ConfigError(
-            f"{given!r} cannot be the name of a run",
+            f"invalid run name {given!r}",
             origin=settings.origin("name"),
-            why="it becomes a folder: letters, digits, dot, dash and underscore, at most 64",
+            why="only letters, digits, dot, dash and underscore, at most 64, beginning with a letter or digit",
+            hint="--name gpt-small",
         )
-    return given or name_from(script)
+    return given or default_run_name(script)
 
 
-def name_from(script: Script) -> str:
+def default_run_name(script: Script) -> str:
     stem = script.target.rpartition(".")[2] if script.kind is ScriptKind.MODULE else Path(script.target).stem
     return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:40] or "run"
 
 
-def _resources(settings: Settings, machine: Machine) -> Resources:
+def _decode_resources(settings: Settings, machine: Machine) -> Resources:
     nodes, smallest = settings.count("nodes"), settings.get("min_nodes")
     if smallest is not None and smallest > nodes:
         raise ConfigError(
-            f"min_nodes is {smallest}, which is more than nodes, {nodes}",
+            f"--min-nodes {smallest} is more than --nodes {nodes}",
             origin=f"{settings.origin('min_nodes')}; {settings.origin('nodes')}",
-            hint=f"--min-nodes {nodes} or fewer",
+            hint=f"--min-nodes {nodes} or less",
         )
     gpus = settings.get("gpus_per_node")
     return Resources(
@@ -151,24 +158,23 @@ def _resources(settings: Settings, machine: Machine) -> Resources:
         spare_nodes=settings.count("spare_nodes"),
         gpus_per_node=machine.gpus,
         procs_per_node=settings.get("procs_per_node") or gpus or machine.gpus or 1,
-        cpus=settings.get("cpus") if settings.is_of_use("cpus") else None,
-        memory=settings.get("mem") if settings.is_of_use("mem") else None,
+        cpus=settings.get("cpus") if settings.is_used("cpus") else None,
+        memory=settings.get("mem") if settings.is_used("mem") else None,
         time_limit=settings.get("time"),
     )
 
 
-def _booking(settings: Settings) -> Booking:
-    """What the scheduler can use; the rest may be meant for another one."""
+def _scheduler_options(settings: Settings) -> SchedulerOptions:
+    """The options that the scheduler uses. Others are left out: they may be meant for another scheduler."""
     _check_array(settings)
-    keys = [field.name for field in fields(Booking) if field.name in BY_KEY]
-    given = {key: settings.get(key) for key in keys if settings.is_of_use(key)}
-    return Booking(**given, native=_native(settings))
+    keys = [field.name for field in fields(SchedulerOptions) if field.name in BY_KEY]
+    given = {key: settings.get(key) for key in keys if settings.is_used(key)}
+    return SchedulerOptions(**given, native=_native_options(settings))
 
 
-def _native(settings: Settings) -> dict[str, str]:
-    """The options of the chosen scheduler's own."""
-    key = settings.get("on")
-    given: dict[str, str] = settings.get(key) or {} if key in ("slurm", "pbs") else {}
+def _native_options(settings: Settings) -> dict[str, str]:
+    """The options that the chosen backend passes to its scheduler unchanged."""
+    given: dict[str, str] = settings.get(settings.backend.name) or {} if settings.backend.native_option else {}
     return given
 
 
@@ -182,26 +188,29 @@ def _check_array(settings: Settings) -> None:
         ) from error
 
 
-def _policies(settings: Settings, environment: str) -> Policies:
+def _decode_policies(settings: Settings, environment: str) -> Policies:
     return Policies(
         restarts=settings.count("restarts"),
         requeues=settings.count("requeues"),
-        notice=_notice(settings),
+        notice=_decode_notice(settings),
         hang_timeout=settings.get("hang_timeout"),
         grace=settings.duration("grace"),
         heartbeat=settings.duration("heartbeat"),
         join_timeout=_join_timeout(settings, environment),
+        preflight=settings.get("preflight"),
+        log_max=parse_size(settings.get("log_max")),
     )
 
 
 def _join_timeout(settings: Settings, environment: str) -> timedelta:
-    """Making a container of a large image takes minutes, of which nobody should have to think."""
+    """The default is longer for containers, because creating one from a large image takes minutes."""
     asked = settings.asked("join_timeout")
-    return FOR_AN_IMAGE if asked is None and environment in CONTAINERS else settings.duration("join_timeout")
+    return IMAGE_JOIN_TIMEOUT if asked is None and environment in CONTAINERS else settings.duration("join_timeout")
 
 
-def _notice(settings: Settings) -> timedelta:
-    """Inside the time limit: a default is shortened to fit, one that was asked for is refused."""
+def _decode_notice(settings: Settings) -> timedelta:
+    """The notice must be shorter than the time limit. A longer default is shortened. A longer value from the user
+    raises ConfigError."""
     notice, limit = settings.duration("notice"), settings.get("time")
     if limit is None or notice < limit:
         return notice
@@ -210,7 +219,7 @@ def _notice(settings: Settings) -> timedelta:
     raise ConfigError(
         f"notice is {format_duration(notice)}, but the time limit is {format_duration(limit)}",
         origin=f"{settings.origin('notice')}; {settings.origin('time')}",
-        why="the notice would come before the ranks have started",
+        why="the notice would come before the ranks start",
         hint=f"--notice {format_duration(limit / 4)}",
     )
 
@@ -221,6 +230,8 @@ def _check_ports(settings: Settings) -> None:
         parse_ports(ports or "1")
     except ValueError as error:
         raise ConfigError(
-            f"ports is {ports!r}", origin=settings.origin("ports"), why="it must be a range like 29500-29599",
+            f"ports is {ports!r}",
+            origin=settings.origin("ports"),
+            why="it must be a range like 29500-29599",
             hint="--ports 29500-29599",
-        ) from error  # fmt: skip
+        ) from error

@@ -1,46 +1,69 @@
-"""`--launcher mpirun`: Open MPI's own, one for all nodes; it reaches them as its installation knows how."""
+"""`--launcher mpirun`: one Open MPI mpirun for all nodes. How it reaches them depends on its installation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from echelon.command import Command
 from echelon.job import Job
-from echelon.launchers import Where
+from echelon.launchers import LaunchContext, Launcher
+from echelon.shell import Command
 
-OURS = {
+RESERVED_OPTIONS = {
     **dict.fromkeys(("n", "np", "c", "npernode", "N", "map-by", "ppr"), "--gpus-per-node or --procs-per-node"),
     **dict.fromkeys(("host", "H"), "--nodes"),
     **dict.fromkeys(("hostfile", "machinefile", "oversubscribe", "rank-by", "x", "wdir", "wd", "timeout"), ""),
 }
-BROUGHT = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOME")
-"""What a rank needs from the start and other hosts may lack; the rest of ours it is given when it checks in."""
-ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-CALM = {"OMPI_MCA_orte_abort_on_non_zero_status": "0"}
-"""Who stops, and when, is the supervisor's to say, and not the first rank's that leaves."""
+FORWARDED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOME")
+"""Variables that a rank needs from its start and that other hosts may lack. A rank gets others when it registers."""
+ROOT_ENVIRON = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+NO_ABORT_ENVIRON = {"OMPI_MCA_orte_abort_on_non_zero_status": "0"}
+"""mpirun must not end all ranks when the first one fails: the supervisor decides when ranks stop."""
 
 
-def command(job: Job, where: Where, worker: Sequence[str], environ: Mapping[str, str]) -> Command:
+def mpirun_command(job: Job, where: LaunchContext, worker: Sequence[str], environ: Mapping[str, str]) -> Command:
     argv = (
-        *("mpirun", "-n", str(where.world_size), *_hosts(job, where), "--bind-to", "none"),
-        *_options(job.launching.options),
-        *_brought(job, environ),
+        "mpirun",
+        "-n",
+        str(where.world_size),
+        *_host_flags(where),
+        "--bind-to",
+        "none",
+        *_user_flags(job.launching.options),
+        *_forwarding_flags(job, environ),
         *worker,
     )
-    tidy = {"OMPI_MCA_orte_local_tmpdir_base": where.folder}  # a killed one leaves files behind
-    return Command(argv=argv, env={**CALM, **tidy, **(ROOT if where.is_root else {}), **_in_slurm(where, environ)})
+    tidy = {"OMPI_MCA_orte_local_tmpdir_base": where.folder}  # a killed mpirun leaves its files behind
+    root = ROOT_ENVIRON if where.is_root else {}
+    return Command(
+        argv=argv,
+        env={**NO_ABORT_ENVIRON, **tidy, **root, **_slurm_environ(where, environ), **_remote_shell_environ(where)},
+    )
 
 
-def _hosts(job: Job, where: Where) -> tuple[str, ...]:
-    """Ranks in blocks, node after node. Rehearsed nodes are one host, which has as much room as is needed."""
-    if job.scheduler == "local":
+def _remote_shell_environ(where: LaunchContext) -> dict[str, str]:
+    """Variables that make mpirun start its daemons with `remote_shell`. An Open MPI built with support for the
+    scheduler ignores them. The daemons stay in the sessions that the scheduler ends. All are started from the first
+    host, because only that host has the program."""
+    if not where.remote_shell:
+        return {}
+    return {
+        "OMPI_MCA_plm_rsh_agent": where.remote_shell,
+        "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
+        "OMPI_MCA_orte_leave_session_attached": "1",
+    }
+
+
+def _host_flags(where: LaunchContext) -> tuple[str, ...]:
+    """Assigns ranks to nodes in blocks, in node order. Rehearsed nodes are one host with enough slots for all ranks."""
+    if where.rehearses_nodes:
         return ("--host", f"localhost:{where.world_size}", "--oversubscribe")
     places = ",".join(f"{host}:{where.procs_per_node}" for host in where.hosts)
     return ("--host", places, "--map-by", f"ppr:{where.procs_per_node}:node", "--oversubscribe")
 
 
-def _in_slurm(where: Where, environ: Mapping[str, str]) -> dict[str, str]:
-    """Its daemons are a step of their own, beside our agents; room for the ranks is what we say it is."""
+def _slurm_environ(where: LaunchContext, environ: Mapping[str, str]) -> dict[str, str]:
+    """mpirun's daemons are a separate job step that overlaps with our agents. These variables set the number of
+    slots per node to the number of ranks."""
     if not environ.get("SLURM_JOB_ID"):
         return {}
     hosts = environ.get("SLURM_JOB_NODELIST", "")
@@ -53,14 +76,17 @@ def _in_slurm(where: Where, environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _brought(job: Job, environ: Mapping[str, str]) -> Iterable[str]:
-    """By name alone: values are nobody's business who can list processes."""
-    names = [name for name in environ if name in BROUGHT or name.startswith("ECHELON_")]
+def _forwarding_flags(job: Job, environ: Mapping[str, str]) -> Iterable[str]:
+    """Options that pass variables by name only: other users can read command lines, and must not see the values."""
+    names = [name for name in environ if name in FORWARDED_VARIABLES or name.startswith("ECHELON_")]
     return (word for name in sorted({*names, *job.env, *job.secret_env}) for word in ("-x", name))
 
 
-def _options(options: Mapping[str, str]) -> Iterable[str]:
-    """`mca=btl tcp,self` is `--mca btl tcp,self`: some of its options take two words."""
+def _user_flags(options: Mapping[str, str]) -> Iterable[str]:
+    """Some options of mpirun take two words: `mca=btl tcp,self` becomes `--mca btl tcp,self`."""
     for name, value in options.items():
         yield f"--{name}"
         yield from value.split(None, 1) if name.endswith("mca") else filter(None, (value,))
+
+
+LAUNCHERS = {"mpirun": Launcher(command=mpirun_command, reserved_options=RESERVED_OPTIONS)}

@@ -1,4 +1,4 @@
-"""The checkpoints of a run, or of any folder of them: what is there, and whether it is whole."""
+"""Lists and verifies the checkpoints of a run or of a folder."""
 
 from __future__ import annotations
 
@@ -9,52 +9,58 @@ from pathlib import Path
 from echelon.errors import ConfigError
 from echelon.observe.find import find_run
 from echelon.run_dir import RunDir
-from echelon.runtime.checkpoint.verify import Damaged, candidates, check, check_all, committed
+from echelon.train.checkpoint.verify import (
+    DamagedCheckpoint,
+    committed_checkpoints,
+    resume_candidates,
+    verify_checkpoint,
+    verify_manifest_and_sizes,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listed:
+class CheckpointEntry:
     name: str
     step: int
     path: str
     size: int | None = None
-    """Bytes; None where the manifest cannot be read."""
+    """Bytes; None if the manifest cannot be read."""
     time: float | None = None
     ranks: int | None = None
     score: float | None = None
     verified: bool | None = None
-    """Every byte was read and is as it was written; None where only the manifest and the sizes were looked at."""
+    """True if all checksums match, False if damaged, None if only the manifest and the sizes were checked."""
     problem: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """Where checkpoints are, and the run they belong to, if it is known."""
+class CheckpointSource:
+    """A folder of checkpoints, and the run that it belongs to, if known."""
 
     folder: Path
     run: RunDir | None = None
 
 
-def find_source(word: str, environ: Mapping[str, str]) -> Source:
-    """A run as everywhere else, or a folder of checkpoints by its path. Raises ConfigError."""
+def find_checkpoint_source(word: str, environ: Mapping[str, str]) -> CheckpointSource:
+    """`word` is a run, as for `find_run`, or the path of a folder of checkpoints. Raises ConfigError."""
     folder = Path(word)
-    if not RunDir(folder).exists() and committed(folder):
-        return Source(folder=folder.resolve())
+    if not RunDir(folder).exists() and committed_checkpoints(folder):
+        return CheckpointSource(folder=folder.resolve())
     run = find_run(word, environ)
-    return Source(folder=run.checkpoints, run=run)
+    return CheckpointSource(folder=run.checkpoints, run=run)
 
 
-def listed(folder: Path, *, verify: bool) -> list[Listed]:
+def list_checkpoints(folder: Path, *, verify: bool) -> list[CheckpointEntry]:
     """Oldest first."""
-    return [_looked_at(folder / str(name), name.step, verify=verify) for name in committed(folder)]
+    return [_inspect_checkpoint(folder / str(name), name.step, verify=verify) for name in committed_checkpoints(folder)]
 
 
-def _looked_at(folder: Path, step: int, *, verify: bool) -> Listed:
+def _inspect_checkpoint(folder: Path, step: int, *, verify: bool) -> CheckpointEntry:
     try:
-        manifest = check_all(folder) if verify else check(folder)
-    except Damaged as damage:
-        return Listed(name=folder.name, step=step, path=str(folder), verified=False, problem=str(damage))
-    return Listed(
+        manifest = verify_checkpoint(folder) if verify else verify_manifest_and_sizes(folder)
+    except DamagedCheckpoint as damage:
+        return CheckpointEntry(name=folder.name, step=step, path=str(folder), verified=False, problem=str(damage))
+    return CheckpointEntry(
         name=folder.name,
         step=step,
         path=str(folder),
@@ -66,21 +72,21 @@ def _looked_at(folder: Path, step: int, *, verify: bool) -> Listed:
     )
 
 
-def chosen(source: Source, step: int | None) -> tuple[Path, list[str]]:
-    """The newest whole checkpoint of that step, or of all, and what is wrong with newer ones. Raises ConfigError."""
+def newest_intact_checkpoint(source: CheckpointSource, step: int | None) -> tuple[Path, list[str]]:
+    """The newest intact checkpoint, of `step` if given, and the problems of newer ones. Raises ConfigError."""
     problems = []
-    for name in candidates(source.folder, step):
+    for name in resume_candidates(source.folder, step):
         folder = source.folder / str(name)
         try:
-            check_all(folder)
-        except Damaged as damage:
+            verify_checkpoint(folder)
+        except DamagedCheckpoint as damage:
             problems.append(str(damage))
         else:
             return folder, problems
     what = "checkpoint" if step is None else f"checkpoint of step {step}"
     raise ConfigError(
-        f"there is no whole {what}" if problems else f"there is no {what}",
+        f"no intact {what}" if problems else f"no {what}",
         origin=str(source.folder),
         why="\n".join(problems) or None,
-        hint="echelon checkpoints RUN lists them",
+        hint="echelon checkpoints RUN lists the checkpoints",
     )

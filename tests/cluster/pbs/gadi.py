@@ -1,4 +1,4 @@
-"""The stand-in PBS with what is known of NCI's Gadi: a job asks for totals, and the site deals them out to nodes.
+"""The stand-in PBS in the dialect of NCI's Gadi: a job requests totals, and the site divides them between nodes.
 
 The nodes of the test cluster pose as those of gpuvolta. Their file names a host once for each of its CPUs, so whoever
 counts lines counts no nodes.
@@ -20,7 +20,7 @@ class Gadi(Server):
 
     def __init__(self, cluster, **options) -> None:
         super().__init__(cluster, **options)
-        self.cpus, self.gpus = NODE_CPUS, NODE_GPUS
+        self.lives.cpus, self.lives.gpus = NODE_CPUS, NODE_GPUS
 
     def rewrite(self, request: Request) -> None:
         """To as few nodes as have that many CPUs."""

@@ -1,4 +1,4 @@
-"""The hosts' side of the stand-in PBS: tasks in sessions of their own, which are all that it ever signals."""
+"""The host side of the stand-in PBS: tasks in separate sessions. It signals only these sessions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from folder import UID, USER
-from pbs.jobs import Job, Task
+from pbs.jobs import OVER, Job, Task
 
 TICK_SECONDS = 0.05
 TASK_PATH = "/bin:/usr/bin"
@@ -27,11 +27,20 @@ class Moms:
     def variables(self, job: Job) -> dict[str, str]:
         mine = {"PBS_JOBID": job.id, "PBS_JOBNAME": job.request.options.get("N", "STDIN"), "PBS_JOBCOOKIE": "0123"}
         mine["PBS_O_PATH"] = job.environ.get("PATH", "")
-        return {"HOME": str(self.cluster.home), "USER": USER, "LOGNAME": USER, "SHELL": "/bin/bash", "PATH": TASK_PATH,
-                **mine, **job.request.variables}  # fmt: skip
+        if job.index is not None:
+            mine |= {"PBS_ARRAY_INDEX": str(job.index), "PBS_ARRAY_ID": job.array_id}
+        return {
+            "HOME": str(self.cluster.home),
+            "USER": USER,
+            "LOGNAME": USER,
+            "SHELL": "/bin/bash",
+            "PATH": TASK_PATH,
+            **mine,
+            **job.request.variables,
+        }
 
     def start(self, job: Job, host: str, argv: list[str], environ: dict[str, str], stdin=subprocess.DEVNULL):
-        """In a session of its own, at home, with nothing but these variables."""
+        """Runs in a separate session, in the home folder, with only these variables."""
         entry = self.cluster.nodes[host].entry(user=USER, cwd=self.cluster.home)
         missing = bool(job.folder) and not Path(job.output()).parent.is_dir()
         with Path("/dev/null" if missing or not job.folder else job.output()).open("ab") as output:
@@ -42,7 +51,7 @@ class Moms:
             )
         task = Task(host, process)
         job.tasks.append(task)
-        return process
+        return task
 
     def is_there(self, host: str) -> bool:
         return self.cluster.nodes[host].is_on and host not in self.cluster.cut_off
@@ -54,16 +63,28 @@ class Moms:
             except ProcessLookupError:
                 pass
 
+    def suspend(self, job: Job) -> None:
+        """Stops the sessions of the job's tasks. Processes in other sessions run on."""
+        self.signal(job, signal.SIGSTOP)
+
+    def resume(self, job: Job) -> None:
+        self.signal(job, signal.SIGCONT)
+        for task in job.tasks:
+            if task.process.poll() is None:  # nsenter stops itself with its child
+                task.process.send_signal(signal.SIGCONT)
+
     def sessions(self, job: Job, host: str | None = None) -> list[int]:
         """The processes of the job's sessions, on hosts that can be reached, or on one of them."""
         self.find_sessions(job)
         tasks = (task for task in job.tasks if task.host not in self.cluster.cut_off and host in (None, task.host))
         wanted = {task.session for task in tasks} - {0}
-        return [pid for pid in pids() if session_of(pid) in wanted]
+        return [pid for pid in pids() if session_of(pid) in wanted and state_of(pid) != "Z"]
 
     def find_sessions(self, job: Job) -> None:
         for task in job.tasks:
             task.session = task.session or child_of(task.process.pid)
+            if state_of(task.session) == "Z" and task.process.poll() is None:  # nsenter stopped itself with its child
+                task.process.send_signal(signal.SIGCONT)
 
     # Tasks
 
@@ -72,7 +93,7 @@ class Moms:
         if job is None:
             return 1, "", "pbs_tmrsh: not in a PBS job\n"
         if host not in job.hosts:
-            return 254, "", f'pbs_tmrsh: host "{host}" is not a part of job {job.id}\n'
+            return 255, "", f'pbs_tmrsh: host "{host}" is not a part of job {job.id}\n'
         return self._task(job, host, command, client), "", ""
 
     def distributed_shell(self, job: Job | None, argv, client) -> tuple[int, str, str]:
@@ -88,20 +109,23 @@ class Moms:
         environ = {**self.variables(job), "PBS_NODENUM": str(job.hosts.index(host)), "PBS_ENVIRONMENT": "PBS_BATCH"}
         if host != job.hosts[0]:
             environ["PBS_NODEFILE"] = str(self.folder / "aux" / job.id)
+        while not self.is_there(host):  # a request to a lost host gets no answer
+            if job.state in OVER or self.stopping.wait(TICK_SECONDS):
+                return 1
         with self.lock:
-            process = self.start(job, host, command, environ)
+            process = self.start(job, host, command, environ).process
         client.settimeout(TICK_SECONDS)
         while not self.stopping.is_set():
             code = process.poll()
             if code is not None and self.is_there(host):
                 return code if code >= 0 else 128 - code
-            if job.state == "F":
+            if job.state in OVER:
                 return 1
-            self._end_if_told(process, client, reached=self.is_there(host) and self.is_there(job.hosts[0]))
+            self._end_if_asked(process, client, reached=self.is_there(host) and self.is_there(job.hosts[0]))
         return 1
 
-    def _end_if_told(self, process: subprocess.Popen, client: socket.socket, *, reached: bool) -> None:
-        """The tool passes on that it is to end. One that is killed or cut off cannot: its task lives on."""
+    def _end_if_asked(self, process: subprocess.Popen, client: socket.socket, *, reached: bool) -> None:
+        """Only pbsdsh passes TERM on. If pbs_tmrsh ends, or either is killed or cut off, the task continues."""
         try:
             heard = client.recv(64)
         except TimeoutError:
@@ -124,6 +148,14 @@ def session_of(pid: int) -> int:
         return os.getsid(pid)
     except ProcessLookupError:
         return 0
+
+
+def state_of(pid: int) -> str:
+    """Empty for an ended process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
+    except OSError:
+        return ""
 
 
 def child_of(pid: int) -> int:

@@ -1,4 +1,4 @@
-"""What a job asks for: qsub's options and the `#PBS` lines of its script, read by qsub's own rules."""
+"""The request of a job: qsub's options and the `#PBS` lines of its script, parsed as qsub does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Request:
 
     @property
     def chunks(self) -> list[dict[str, str]]:
-        """One for each; without a select, all that is asked for is one chunk."""
+        """One chunk per select part; without a select the whole request is one chunk."""
         if "select" not in self.resources:
             return [{name: self.resources[name] for name in ("ncpus", "ngpus", "mem") if name in self.resources}]
         count, _, rest = self.resources["select"].partition(":")

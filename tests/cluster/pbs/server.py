@@ -1,26 +1,28 @@
-"""A stand-in for OpenPBS on the nodes of the test cluster: real processes there, and the faults of the real one.
+"""A stand-in for OpenPBS on the nodes of the test cluster, with real processes and the faults of OpenPBS.
 
 The job script runs on the first host only, at home, under a login shell. Tasks get neither its exports nor its folder
-nor its PATH. pbsdsh exits 0 whatever happens. A host that is lost goes unnoticed. At qdel and at the walltime every
-process of the job's sessions gets TERM, and KILL ten seconds later; what has left those sessions is forgotten.
-A job whose first host is out of reach is deleted only by force, which no host hears of: the first one ends what it has
-of the job some time after it is back, the others never do.
+nor its PATH. pbsdsh exits 0 whatever happens. The server has no job history unless it is configured. At qdel and at the
+walltime every process of the job's sessions gets TERM, and KILL later; processes in other sessions run on. While the
+first host of a job is dead and its node not marked down, qdel hangs and qdel -W force is refused; after that force
+succeeds, but no host is notified: the first one ends what it has of the job some time after it is back, the others never.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import threading
-import time
+from dataclasses import replace
 from pathlib import Path
 
-from pbs.jobs import FINISHED, UNKNOWN_JOB, Job, qstat
-from pbs.moms import TASK_PATH, TICK_SECONDS, Moms
+from pbs.behaviour import Behaviour
+from pbs.jobs import FINISHED, OVER, UNKNOWN_JOB, Job, find, indices, qstat
+from pbs.lives import Lives
+from pbs.moms import TICK_SECONDS, Moms
 from pbs.request import RESOURCES, Refused, Request, parse
 
 HERE = Path(__file__).parent
@@ -28,30 +30,22 @@ TOOLS = ("qsub", "qstat", "qdel", "pbsdsh", "pbs_tmrsh")
 QUEUES = ("workq", "gpu")
 UNKNOWN_QUEUE = 170
 NO_MOM = 222
-KILL_DELAY_SECONDS = 10.0
-LOST_SECONDS = 300.0
-DISCARD_SECONDS = 20.0
 
 
 class Server:
     queues = QUEUES
     resources = RESOURCES
 
-    def __init__(
-        self, cluster, *, tools=TOOLS, kill_delay: float = KILL_DELAY_SECONDS, lost_after: float = LOST_SECONDS,
-        walltime: str = "01:00:00",
-    ) -> None:  # fmt: skip
-        """`kill_delay` 0 is a PBS that ends all of a job together with its login shell, which TERM reaches too.
-
-        `lost_after` is when it gives a job up whose first host is lost; `walltime` is what a job has that asks for none.
-        """
-        self.lost_after, self.walltime = lost_after, walltime
-        self.cluster, self.cpus, self.gpus = cluster, cluster.cpus, cluster.gpus
-        self.kill_delay = kill_delay
+    def __init__(self, cluster, *, tools=TOOLS, **behaviour) -> None:
+        """`behaviour` are fields of Behaviour."""
+        self.cluster = cluster
+        self.behaviour = Behaviour(**behaviour)
         self.jobs: dict[str, Job] = {}
         self.folder = cluster.shared / "pbs"
         self.bin = self.folder / "bin"
         self.moms = Moms(cluster, self.folder)
+        self.lives = Lives(cluster, self.moms, self.jobs, self.behaviour, self.folder)
+        self._submissions = 0
         self._lay_out(tools)
 
     def _lay_out(self, tools) -> None:
@@ -61,7 +55,8 @@ class Server:
         for name in TOOLS:
             (self.bin / name).unlink(missing_ok=True)
         for name in tools:
-            text = f'#!/bin/sh\nexec {sys.executable} -I {HERE}/tool.py {self.address} {name} "$@"\n'
+            words = shlex.join([sys.executable, "-I", f"{HERE}/tool.py", str(self.address), name])
+            text = f'#!/bin/sh\nexec {words} "$@"\n'
             (self.bin / name).write_text(text)
             (self.bin / name).chmod(0o755)
 
@@ -86,11 +81,33 @@ class Server:
         self.address.unlink(missing_ok=True)
         for job in self.jobs.values():
             self.moms.signal(job, signal.SIGKILL)
+            self.moms.resume(job)
             for task in job.tasks:
                 task.process.wait(10)
 
     def unfinished(self) -> list[str]:
-        return [job.id for job in self.jobs.values() if job.state != "F"]
+        return [job.id for job in self.jobs.values() if job.state not in OVER]
+
+    # What managers do
+
+    def rerun(self, name: str) -> None:
+        """qrerun, and preemption by requeue."""
+        with self.moms.lock:
+            job = self.jobs[name]
+            job.is_rerun = True
+            self.lives.ask_to_end(job)
+
+    def suspend(self, name: str) -> None:
+        """qsig -s suspend, and preemption by suspension: other jobs get the hosts."""
+        with self.moms.lock:
+            self.jobs[name].state = "S"
+            self.moms.suspend(self.jobs[name])
+
+    def resume(self, name: str) -> None:
+        """qsig -s resume."""
+        with self.moms.lock:
+            self.jobs[name].state = "R"
+            self.moms.resume(self.jobs[name])
 
     # Talking to the tools
 
@@ -125,9 +142,9 @@ class Server:
                 return 0, f"{self._submit(argv, question['script'], environ)}\n", ""
             case "qstat":
                 with self.moms.lock:
-                    return qstat(self.jobs, argv)
+                    return qstat(self.jobs, argv, history=self.behaviour.history)
             case "qdel":
-                return self._delete(argv[-1], by_force=argv[:-1] == ["-W", "force"])
+                return self._delete(argv[-1], client, by_force=argv[:-1] == ["-W", "force"])
             case "pbs_tmrsh":
                 return self.moms.remote_shell(self.jobs.get(environ.get("PBS_JOBID", "")), argv, client)
             case _:
@@ -140,119 +157,73 @@ class Server:
         if request.options.get("q", "workq") not in self.queues:
             raise Refused(UNKNOWN_QUEUE, "qsub: Unknown queue")
         self.rewrite(request)
+        if "[" in request.attributes.get("depend", "").replace("[]", ""):
+            raise Refused(1, "qsub: illegal -W value")  # no job can wait for one element of an array
         with self.moms.lock:
-            request.resources.setdefault("walltime", self.walltime)
-            job = Job(f"{len(self.jobs)}.ctl", request, script, environ)
-            self.jobs[job.id] = job
+            request.resources.setdefault("walltime", self.behaviour.walltime)
+            number, self._submissions = self._submissions, self._submissions + 1
+            job = Job(f"{number}.ctl", request, script, environ)
+            return self._add_array(job, number) if "J" in request.options else self._add(job)
+
+    def _add(self, job: Job) -> str:
+        self.jobs[job.id] = job
         return job.id
+
+    def _add_array(self, job: Job, number: int) -> str:
+        each, _ = indices(job.request.options["J"])
+        elements = [replace(job, id=f"{number}[{index}].ctl", index=index, hosts=[], tasks=[]) for index in each]
+        name = self._add(replace(job, id=f"{number}[].ctl", elements=elements))
+        for element in elements:
+            self._add(element)
+        return name
 
     def rewrite(self, request: Request) -> None:
         """What a site's own hook makes of a request; here nothing."""
 
-    def _delete(self, name: str, *, by_force: bool) -> tuple[int, str, str]:
-        job = self.jobs.get(name)
-        if job is None:
+    def _delete(self, name: str, client: socket.socket, *, by_force: bool) -> tuple[int, str, str]:
+        job = find(self.jobs, name)
+        if job is None or (job.state == "F" and not self.behaviour.history):
             return UNKNOWN_JOB, "", f"qdel: Unknown Job Id {name}\n"
-        if job.state == "F":
+        if job.state in OVER:
             return FINISHED, "", f"qdel: Job has finished {name}\n"
-        with self.moms.lock:
-            if job.state in "QH":
-                job.state = "F"
-            elif not self.moms.is_there(job.hosts[0]):
-                if not by_force:
+        for one in job.elements or [job]:
+            while not by_force and self._is_waiting_for_its_host(one):
+                if self._has_left(client):
+                    return 1, "", ""
+            with self.moms.lock:
+                if self._cannot_be_reached(one) and not (by_force and self.lives.down_for(one.hosts[0]) > 0):
                     return NO_MOM, "", f"qdel: Server could not connect to MOM {name}\n"
-                job.state, job.is_forced = "F", True
-            else:
-                self._ask_to_end(job)
+                self._end(one)
         return 0, "", ""
 
-    # The life of a job
+    def _cannot_be_reached(self, job: Job) -> bool:
+        return job.state in "RSE" and not self.moms.is_there(job.hosts[0])
+
+    def _is_waiting_for_its_host(self, job: Job) -> bool:
+        with self.moms.lock:
+            return self._cannot_be_reached(job) and self.lives.down_for(job.hosts[0]) <= 0
+
+    def _has_left(self, client: socket.socket) -> bool:
+        client.settimeout(TICK_SECONDS)
+        try:
+            return client.recv(64) == b""
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+
+    def _end(self, job: Job) -> None:
+        if job.state in "QH":
+            job.end()
+        elif self._cannot_be_reached(job):
+            job.end()
+            job.is_forced = True
+        else:
+            if job.state == "S":
+                self.resume(job.id)
+            self.lives.ask_to_end(job)
 
     def _schedule(self) -> None:
         while not self.moms.stopping.wait(TICK_SECONDS):
             with self.moms.lock:
-                for job in list(self.jobs.values()):
-                    self._look_at(job)
-
-    def _look_at(self, job: Job) -> None:
-        if job.state in "QH":
-            first = self.jobs.get(job.waits_for or "")
-            job.state = "Q" if first is None or first.state == "F" else "H"
-            if job.state == "Q":
-                self._try_to_run(job)
-        elif job.state == "R":
-            self._watch(job)
-        elif job.is_forced and self.moms.is_there(job.hosts[0]):
-            self._discard(job)
-
-    def _discard(self, job: Job) -> None:
-        job.back_since = job.back_since or time.monotonic()
-        if time.monotonic() - job.back_since > DISCARD_SECONDS:
-            self.moms.signal(job, signal.SIGKILL, job.hosts[0])
-            job.is_forced = False
-
-    def _try_to_run(self, job: Job) -> None:
-        chunks = job.request.chunks
-        scatter = job.request.resources.get("place", "free").startswith("scatter")
-        per_host = 1 if scatter else len(chunks)
-        cpus, gpus = (int(chunks[0].get(name, default)) for name, default in (("ncpus", 1), ("ngpus", 0)))
-        busy = {host for other in self.jobs.values() if other.state in "RE" for host in other.hosts}
-        if cpus > self.cpus or gpus > self.gpus or (scatter and len(chunks) > len(self.cluster.names)):
-            job.comment = "Can Never Run: Insufficient amount of resource: ncpus"
-            return
-        free = [host for host in self.cluster.names if host not in busy and self.moms.is_there(host)]
-        if len(free) * per_host < len(chunks):
-            job.comment = "Not Running: Insufficient amount of resource: ncpus"
-            return
-        job.hosts = [free[i // per_host] for i in range(len(chunks))]
-        self._run(job, cpus)
-
-    def _run(self, job: Job, cpus: int) -> None:
-        job.started, job.state, job.run_count = time.time(), "R", job.run_count + 1
-        job.comment = f"Job run at {time.strftime('%a %b %d at %H:%M')} on ({job.hosts[0]}:ncpus={cpus})"
-        nodefile, script = self.folder / "aux" / job.id, self.folder / "scripts" / f"{job.id}.SC"
-        lines = (int(chunk.get("mpiprocs", 1)) for chunk in job.request.chunks)
-        nodefile.write_text("".join(f"{host}\n" * count for host, count in zip(job.hosts, lines, strict=True)))
-        script.write_text(job.script, errors="surrogateescape")
-        script.chmod(0o755)
-        environ = {**self.moms.variables(job), "NCPUS": str(cpus), "OMP_NUM_THREADS": str(cpus)}
-        environ |= {
-            "PBS_NODEFILE": str(nodefile),
-            "PBS_ENVIRONMENT": "PBS_BATCH",
-            "PATH": f"/usr/local/bin:{TASK_PATH}",
-        }
-        shell = [job.request.options.get("S", "/bin/bash"), "-l"]
-        process = self.moms.start(job, job.hosts[0], shell, environ, stdin=subprocess.PIPE)
-        process.stdin.write(f"{script}\n".encode())
-        process.stdin.close()
-
-    def _watch(self, job: Job) -> None:
-        """The login shell's end is the job's, unless its host was lost: then nobody hears of it."""
-        self.moms.find_sessions(job)
-        code = job.tasks[0].process.poll()
-        if job.ending_since is None and time.time() - job.started > job.walltime:
-            job.exit_status = -29
-            self._ask_to_end(job)
-        if job.ending_since is not None and time.monotonic() - job.ending_since > self.kill_delay:
-            self.moms.signal(job, signal.SIGKILL)
-        if not self.moms.is_there(job.hosts[0]):
-            job.lost_since = job.lost_since or time.monotonic()
-            if time.monotonic() - job.lost_since < self.lost_after:
-                return
-            code, job.exit_status = 0, 0
-        else:
-            job.lost_since = None
-        if code is None:
-            return
-        if job.ending_since is not None and self.kill_delay and self.moms.sessions(job):
-            return
-        self.moms.signal(job, signal.SIGKILL)
-        if job.exit_status is None:
-            job.exit_status = 256 - code if code < 0 else code
-        missing = bool(job.folder) and not Path(job.output()).parent.is_dir()
-        job.state = "E" if missing else "F"
-
-    def _ask_to_end(self, job: Job) -> None:
-        if job.ending_since is None:
-            job.ending_since = time.monotonic()
-            self.moms.signal(job, signal.SIGTERM)
+                self.lives.look_at_all()

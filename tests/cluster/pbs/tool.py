@@ -23,8 +23,9 @@ def main() -> int:
             print(f"{name}: cannot connect to server ctl (errno=15010)", file=sys.stderr)
             return 255
         server.sendall(json.dumps(question).encode() + b"\n")
-        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # they end the task, and so this
-            signal.signal(signum, lambda *_: server.sendall(b"end\n"))
+        if name == "pbsdsh":  # pbs_tmrsh has no signal handlers: TERM ends it, and its task runs on
+            for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(signum, lambda *_: server.sendall(b"end\n"))
         with server.makefile("r") as reader:
             line = reader.readline()
     if not line:
@@ -37,7 +38,7 @@ def main() -> int:
 
 
 def script_of(arguments: list[str]) -> str:
-    """The last word, if it is no option: qsub itself reads the script, where it is typed."""
+    """The last word, if it is not an option: qsub reads the script itself, in the current folder."""
     return Path(arguments[-1]).read_text(errors="surrogateescape")
 
 

@@ -1,4 +1,4 @@
-"""A script that has never heard of echelon: torch.distributed by the environment alone, and what it finds there."""
+"""A script without echelon: torch.distributed by env://, and the variables that it uses."""
 
 import json
 import os

@@ -18,17 +18,21 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from echelon.runtime.checkpoint import names
-from echelon.runtime.checkpoint.council import Council
-from echelon.runtime.checkpoint.fence import Standing
-from echelon.runtime.checkpoint.reader import Reader
-from echelon.runtime.checkpoint.retention import Retention
-from echelon.runtime.checkpoint.save import Place
-from echelon.runtime.checkpoint.saver import Saver
-from echelon.runtime.checkpoint.snapshot import planned
-from echelon.runtime.checkpoint.tree import Flattened
-from echelon.runtime.checkpoint.verify import Damaged, candidates, check_all, committed
-from echelon.runtime.checkpoint.writer import sweep
+from echelon.train.checkpoint import file_format
+from echelon.train.checkpoint.capture import plan_capture
+from echelon.train.checkpoint.consensus import Consensus
+from echelon.train.checkpoint.fence import RunContext
+from echelon.train.checkpoint.reader import CheckpointReader
+from echelon.train.checkpoint.retention import Retention, remove_leftovers
+from echelon.train.checkpoint.saver import Saver
+from echelon.train.checkpoint.tree import FlatState
+from echelon.train.checkpoint.verify import (
+    DamagedCheckpoint,
+    committed_checkpoints,
+    resume_candidates,
+    verify_checkpoint,
+)
+from echelon.train.checkpoint.write import SaveContext
 
 RANKS = 2
 NUMBERS = 40_000
@@ -44,21 +48,21 @@ def alike(path, _):
 
 
 def be_a_rank(folder, rank, step, store, pipe):
-    council = Council(dist.FileStore(str(store), RANKS), rank=rank, size=RANKS)
-    place = Place(
-        folder=folder, rank=rank, standing=Standing(), retention=Retention(last=2), timeout=timedelta(seconds=30)
+    consensus = Consensus(dist.FileStore(str(store), RANKS), rank=rank, size=RANKS)
+    place = SaveContext(
+        folder=folder, rank=rank, run_context=RunContext(), retention=Retention(last=2), timeout=timedelta(seconds=30)
     )
     if rank == 0:
-        sweep(folder)
-    saver = Saver(place, council, token=f"{os.getppid():x}{store.name}", say=lambda text: os.write(2, text.encode()))
+        remove_leftovers(folder)
+    saver = Saver(place, consensus, token=f"{os.getppid():x}{store.name}", say=lambda text: os.write(2, text.encode()))
     if step:
-        saver.loaded(step, str(names.Name(step)))
+        saver.record_loaded(step, str(file_format.CheckpointName(step)))
     os.write(pipe, b"0\n")  # ready
     while True:
         step += 1
-        own = Flattened({"rank": rank, "step": step, "bytes": torch.full((100,), step % 256, dtype=torch.uint8)})
+        own = FlatState({"rank": rank, "step": step, "bytes": torch.full((100,), step % 256, dtype=torch.uint8)})
         saver.begin(
-            lambda step=step, own=own: planned(Flattened(state_at(step)), own, rank, RANKS, alike=alike),
+            lambda step=step, own=own: plan_capture(FlatState(state_at(step)), own, rank, RANKS, alike=alike),
             step=step,
             score=None,
         )
@@ -96,12 +100,12 @@ def one_kill(folder, step, number, draw):
 
 
 def problem_of(folder, name):
-    """What a load of it would get wrong; None where it is as it was saved."""
+    """The difference from what was saved; None if there is none."""
     try:
-        manifest = check_all(folder / str(name))
-        with Reader.open(folder / str(name), manifest) as reader:
+        manifest = verify_checkpoint(folder / str(name))
+        with CheckpointReader.open(folder / str(name), manifest) as reader:
             state, own = reader.common(), [reader.own(rank) for rank in range(RANKS)]
-    except Damaged as damage:
+    except DamagedCheckpoint as damage:
         return str(damage)
     expected = state_at(name.step)
     right = (
@@ -121,13 +125,13 @@ def main():
     told = {"kills": 0, "inside_a_save": 0, "unsaid": 0, "steps": 0, "loads": 0, "bad": [], "lost": []}
     for number in range(kills):
         acknowledged = one_kill(folder, told["steps"], number, draw)
-        told["inside_a_save"] += any(names.is_debris(path.name) for path in folder.iterdir())
-        found = committed(folder)
+        told["inside_a_save"] += any(file_format.is_leftover(path.name) for path in folder.iterdir())
+        found = committed_checkpoints(folder)
         newest = found[-1].step if found else 0
         told["loads"] += len(found)
         told["bad"] += [problem for name in found if (problem := problem_of(folder, name)) is not None]
-        if candidates(folder, None) != found[::-1]:
-            told["bad"].append(f"kill {number}: {found} would be tried as {candidates(folder, None)}")
+        if resume_candidates(folder, None) != found[::-1]:
+            told["bad"].append(f"kill {number}: {found} would be tried as {resume_candidates(folder, None)}")
         if newest < acknowledged:
             told["lost"].append(f"kill {number}: step {acknowledged} was acknowledged, and the newest is {newest}")
         told["unsaid"] += newest > acknowledged

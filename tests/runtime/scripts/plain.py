@@ -1,6 +1,6 @@
-"""A torchrun-style script that knows nothing of echelon: adds up its ranks, then does as it is told.
+"""A torchrun-style script without echelon: adds up its ranks, then does what `--do` names.
 
---local-rank is what the legacy launcher passes. `--do` names what happens after the sum: fail, stop (at the notice, with
+--local-rank is what the legacy launcher passes. After the sum it does one of: fail, stop (at the notice, with
 75, until it has been started often enough), or hang.
 """
 

@@ -1,4 +1,4 @@
-"""Takes steps without torch, and misbehaves in generation 0 where it is told to."""
+"""Reports steps without torch, and fails in generation 0 as its options say."""
 
 import argparse
 import os

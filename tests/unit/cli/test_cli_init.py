@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from echelon.cli.init import template
-from echelon.config.decode import decoded
-from echelon.config.layers import file_layer
+from echelon.cli.init import settings_template
 from echelon.config.options import BY_KEY
+from echelon.config.parse import decode_setting
+from echelon.config.sources import file_layer
 
 
 def uncommented():
-    return re.sub(r"^# (?=\w+ = |\[)", "", template(), flags=re.MULTILINE)
+    return re.sub(r"^# (?=\w+ = |\[)", "", settings_template(), flags=re.MULTILINE)
 
 
 @pytest.fixture
@@ -23,19 +23,19 @@ def layer(tmp_path):
     return file_layer(path)
 
 
-def test_as_it_is_written_it_sets_nothing(tmp_path):
+def test_template_sets_nothing_as_written(tmp_path):
     path = tmp_path / "echelon.toml"
-    path.write_text(template())
+    path.write_text(settings_template())
     assert file_layer(path) == {}
 
 
-def test_uncommented_it_sets_every_setting_once(layer):
+def test_uncommented_template_sets_every_setting_once(layer):
     assert set(layer) == set(BY_KEY)
 
 
 @pytest.mark.parametrize("key", BY_KEY)
-def test_every_value_in_it_is_one_that_could_be_set(layer, key):
-    decoded(BY_KEY[key], layer[key])
+def test_every_value_in_the_template_is_valid(layer, key):
+    decode_setting(BY_KEY[key], layer[key])
 
 
 @pytest.mark.parametrize("key", [key for key, option in BY_KEY.items() if option.default is not None])
@@ -45,7 +45,7 @@ def test_defaults_are_shown_as_they_are(layer, key):
 
 def test_every_setting_is_explained():
     for option in BY_KEY.values():
-        assert f"# {option.help}" in template().splitlines()
+        assert f"# {option.help}" in settings_template().splitlines()
 
 
 def init(folder):
@@ -57,9 +57,9 @@ def init(folder):
 def test_the_file_is_written_and_never_overwritten(tmp_path):
     first = init(tmp_path)
     assert (first.returncode, first.stdout, first.stderr) == (0, "", "echelon: wrote echelon.toml\n")
-    assert (tmp_path / "echelon.toml").read_text() == template()
+    assert (tmp_path / "echelon.toml").read_text() == settings_template()
     (tmp_path / "echelon.toml").write_text("nodes = 2\n")
     second = init(tmp_path)
     assert second.returncode == 2
-    assert second.stderr.startswith("error: echelon.toml is already there")
+    assert second.stderr.startswith("error: echelon.toml already exists")
     assert (tmp_path / "echelon.toml").read_text() == "nodes = 2\n"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from echelon.cli.render import rendered
-from echelon.job import Enclosure, Job, Launching, Resources, Script, ScriptKind
+from echelon.cli.render import render_scripts
+from echelon.job import EnvironmentSpec, Job, LauncherOptions, Resources, Script, ScriptKind
 from echelon.run_dir import RunDir
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -27,24 +27,24 @@ JOB = Job(
 @pytest.mark.parametrize(
     ("name", "launching"),
     [
-        ("torchrun", Launching()),
-        ("torchrun-c10d", Launching(rdzv="c10d")),
-        ("accelerate", Launching(options={"mixed_precision": "bf16"})),
-        ("legacy", Launching()),
-        ("srun", Launching(options={"mpi": "pmix"})),
-        ("mpirun", Launching(options={"mca": "btl_tcp_if_include eth0"})),
+        ("torchrun", LauncherOptions()),
+        ("torchrun-c10d", LauncherOptions(rdzv="c10d")),
+        ("accelerate", LauncherOptions(options={"mixed_precision": "bf16"})),
+        ("legacy", LauncherOptions()),
+        ("srun", LauncherOptions(options={"mpi": "pmix"})),
+        ("mpirun", LauncherOptions(options={"mca": "btl_tcp_if_include eth0"})),
     ],
 )
 def test_the_script_is_the_golden_one(name, launching):
     job = replace(JOB, launcher=name.partition("-")[0], launching=launching)
-    assert rendered(job, RUN, ENVIRON) == (GOLDEN / f"launcher-{name}.sh").read_text()
+    assert render_scripts(job, RUN, ENVIRON) == (GOLDEN / f"launcher-{name}.sh").read_text()
 
 
-def test_what_a_launcher_of_all_nodes_starts_is_taken_into_the_environment():
-    job = replace(JOB, launcher="srun", enclosure=Enclosure(modules=("cuda",)))
-    last = rendered(job, RUN, ENVIRON).splitlines()[-1]
+def test_workers_of_a_job_wide_launcher_enter_the_environment():
+    job = replace(JOB, launcher="srun", enclosure=EnvironmentSpec(modules=("cuda",)))
+    last = render_scripts(job, RUN, ENVIRON).splitlines()[-1]
     assert f"/bin/bash {RUN.node_script} {RUN.path}/node.words /home/ada/gpt/.venv/bin/python -I" in last
 
 
 def test_without_a_launcher_there_is_nothing_to_show():
-    assert "----" not in rendered(JOB, RUN, ENVIRON)
+    assert "----" not in render_scripts(JOB, RUN, ENVIRON)

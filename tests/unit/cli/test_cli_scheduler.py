@@ -24,9 +24,13 @@ class Login:
         environ = {"PATH": f"{self.folder / 'bin'}:/nonexistent", "HOME": str(self.folder), **variables}
         environ |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
         return subprocess.run(
-            [sys.executable, "-m", "echelon", *args], cwd=self.folder, env=environ, capture_output=True, text=True,
+            [sys.executable, "-m", "echelon", *args],
+            cwd=self.folder,
+            env=environ,
+            capture_output=True,
+            text=True,
             check=False,
-        )  # fmt: skip
+        )
 
     def explained(self, *args, **variables):
         done = self("render", "--explain", *args, "train.py", **variables)
@@ -40,16 +44,16 @@ def login(tmp_path):
     return Login(tmp_path)
 
 
-def test_the_choice_and_why_it_was_made_are_shown(login):
+def test_detected_backend_and_reason_are_shown(login):
     assert login.explained()["on"] == ("slurm", "sbatch is on PATH")
     assert login.explained(PATH="/nonexistent")["on"] == ("local", "neither sbatch nor qsub on PATH")
     assert login.explained("--on", "local")["on"] == ("local", "--on local")
 
 
-def test_an_allocation_is_used_whole(login):
+def test_allocation_is_used_completely(login):
     inside = {"SLURM_JOB_ID": "9", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_GPUS_ON_NODE": "2"}
     explained = login.explained(**inside)
-    assert explained["on"] == ("allocation", "inside of Slurm job 9")
+    assert explained["on"] == ("allocation", "inside Slurm job 9")
     assert explained["nodes"] == ("3", "SLURM_JOB_NODELIST=n[1-3]")
     assert explained["gpus_per_node"] == ("2", "SLURM_GPUS_ON_NODE=2")
 
@@ -59,7 +63,7 @@ def test_defaults_for_sbatch_become_settings_that_flags_win_over(login):
     assert login.explained("-A", "vision", SBATCH_ACCOUNT="nlp")["account"] == ("vision", "--account vision")
 
 
-def test_rendering_needs_nothing_but_itself(login):
+def test_rendering_runs_no_other_program(login):
     done = login("render", "--on", "slurm", "-g", "4", "-p", "gpu", "train.py", PATH="")
     assert done.returncode == 0
     assert "#SBATCH --gpus-per-node=4" in done.stdout.splitlines()
@@ -67,34 +71,69 @@ def test_rendering_needs_nothing_but_itself(login):
 
 
 @pytest.mark.parametrize("flag", [("-p", "gpu"), ("--mem", "1G"), ("--array", "0-3"), ("--gres",), ("--slurm", "hold")])
-def test_a_flag_that_would_do_nothing_is_refused(login, flag):
-    done = login("render", "--on", "local", *flag, "train.py")
+def test_a_flag_without_effect_is_noted_in_a_rehearsal(login, flag):
+    long = {"-p": "--partition"}.get(flag[0], flag[0])
+    for done in (
+        login("render", "--on", "local", *flag, "train.py"),
+        login("render", *flag, "train.py", ECHELON_ON="local"),
+    ):
+        assert done.returncode == 0
+        assert done.stderr == f"echelon: no effect with backend local: {long}\n"
+
+
+def test_a_flag_without_effect_is_refused_without_on_local(login):
+    """The user may be on the wrong machine."""
+    done = login("render", "-p", "gpu", "train.py", PATH="/nonexistent")
     assert done.returncode == 2
-    assert "means nothing to the scheduler local" in done.stderr
-    assert "--on slurm" in done.stderr
+    assert "error: --partition has no effect with backend local" in done.stderr
+    assert "from  --partition gpu; backend local: neither sbatch nor qsub on PATH" in done.stderr
+    assert "try   remove --partition, or add --on slurm; --on local ignores --partition" in done.stderr
+
+
+def test_a_flag_of_another_scheduler_is_refused(login):
+    done = login("render", "--on", "slurm", "--pbs", "wd", "train.py")
+    assert done.returncode == 2
+    assert "--pbs has no effect with backend slurm" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "hint"),
+    [
+        (("--gpus", "4"), "-g N"),
+        (("--nproc_per_node=4",), "--procs-per-node N"),
+        (("-t", "2h"), "--time 2h"),
+        (("--nodess", "2"), "did you mean --nodes?"),
+    ],
+)
+def test_flag_of_another_tool_suggests_the_right_one(login, flags, hint):
+    done = login("run", *flags, "train.py")
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"  try   {hint}\n")
 
 
 def test_a_file_may_be_meant_for_another_scheduler(login):
     (login.folder / "echelon.toml").write_text('partition = "gpu"\narray = "0-3"\n[slurm]\nexclusive = true\n')
     here = login("render", "--on", "local", "train.py")
     assert here.returncode == 0
-    assert here.stderr == "echelon: not used by the scheduler local: partition, array, slurm\n"
+    unused, used = here.stderr.splitlines()
+    assert used == f"echelon: settings from {login.folder}/echelon.toml"
+    assert unused == "echelon: no effect with backend local: partition, array, slurm"
     there = login("render", "train.py")
     assert "#SBATCH --exclusive" in there.stdout.splitlines()
-    assert there.stderr == ""
+    assert there.stderr.splitlines() == [used]
 
 
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--array", "3-1"), "runs backwards"),
+        (("--array", "3-1"), "is reversed"),
         (("--slurm", "nodes=3"), "set by echelon itself"),
-        (("--slurm", "--exclusive"), "without the dashes"),
+        (("--slurm", "--exclusive"), "without dashes, for example --slurm exclusive"),
         (("--comment", "a\nb"), "one line"),
         (("--mem", "lots"), "64G"),
     ],
 )
-def test_what_slurm_could_not_be_given_is_refused(login, args, words):
+def test_value_that_slurm_cannot_accept_is_refused(login, args, words):
     done = login("render", *args, "train.py")
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.cli.options import parse_assignments, split_script
+from echelon.cli._options import parse_assignments, split_script
 from echelon.errors import ConfigError
 from echelon.job import Script, ScriptKind
 
@@ -55,7 +55,7 @@ def file(target, *args):
         (["-m"], [], None),
     ],
 )
-def test_ours_end_where_the_script_begins(args, ours, script):
+def test_own_arguments_end_at_the_script(args, ours, script):
     assert split(*args) == (ours, script)
 
 
@@ -73,13 +73,13 @@ opener = st.sampled_from(
 
 
 @given(ours, opener, st.lists(words))
-def test_everything_after_the_script_is_kept_and_everything_before_it_is_ours(ours, opener, tail):
+def test_arguments_after_the_script_stay_unchanged(ours, opener, tail):
     kind, words = opener
     assert split(*ours, *words, *tail) == (ours, Script(kind=kind, target="train.py", args=tuple(tail)))
 
 
 @given(st.lists(words))
-def test_no_word_is_ever_lost_or_changed(args):
+def test_arguments_are_neither_lost_nor_changed(args):
     ours, script = split(*args)
     rest = [] if script is None else [script.target, *script.args]
     assert [word for word in ours + rest if word not in ("--", "-m")] == [
@@ -92,8 +92,11 @@ def test_the_scripts_arguments_reach_the_job_byte_for_byte(tmp_path):
     tail = [b"--nodes", b"5", b"", b"--", b"\xff\xfe", b"it's", b"--help", b"\n"]
     done = subprocess.run(
         [sys.executable, "-m", "echelon", "render", "--on", "local", "--json", "--nodes", "2", "train.py", *tail],
-        cwd=tmp_path, capture_output=True, check=True, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+    )
     job = json.loads(done.stdout)["job"]
     assert job["resources"]["nodes"] == 2
     assert [os.fsencode(word) for word in job["script"]["args"]] == tail
@@ -108,6 +111,6 @@ def test_assignments_are_split_at_the_first_equals_sign(texts, pairs):
 
 
 def test_an_assignment_without_a_value_is_refused():
-    with pytest.raises(ConfigError, match="sets nothing") as caught:
+    with pytest.raises(ConfigError, match="has no value") as caught:
         parse_assignments(["LR"])
     assert caught.value.hint == "--set LR=VALUE"

@@ -1,9 +1,9 @@
-"""Which environment is meant, and what is refused because two of them are."""
+"""The chosen environment, and errors for contradictory settings."""
 
 import pytest
 
-from echelon.config.decode import Machine, Settings, job_of
-from echelon.config.layers import Setting, default_layer, flag_layer, merged
+from echelon.config.decode import Machine, Settings, build_job
+from echelon.config.sources import Setting, default_layer, flag_layer, merge_layers
 from echelon.errors import ConfigError
 from echelon.job import Script, ScriptKind
 
@@ -12,7 +12,7 @@ MACHINE = Machine(cwd="/work", python="/usr/bin/python3", host_python="/opt/pyth
 
 
 def job(**flags):
-    return job_of(Settings(merged([default_layer(), flag_layer({"on": "local", **flags})])), SCRIPT, MACHINE)
+    return build_job(Settings(merge_layers([default_layer(), flag_layer({"on": "local", **flags})])), SCRIPT, MACHINE)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def job(**flags):
         ({"image": "a.sif", "mount": ("/x:/x",), "env": "bare"}, "bare", "/usr/bin/python3"),
     ],
 )
-def test_what_is_said_about_it_says_which_it_is(flags, name, python):
+def test_settings_imply_the_environment(flags, name, python):
     made = job(**flags)
     assert (made.environment, made.python) == (name, python)
     assert made.host_python == (MACHINE.host_python if made.is_enclosed else None)
@@ -49,26 +49,38 @@ def test_what_is_said_about_it_says_which_it_is(flags, name, python):
 @pytest.mark.parametrize(
     ("flags", "what", "origin"),
     [
-        ({"venv": "a", "conda": "b"}, "not clear", "--venv a; --conda b"),
-        ({"venv": "a", "image": "b.sif"}, "not clear", "--venv a; --image b.sif"),
-        ({"image": "b.sif", "container_exec": "bwrap"}, "not clear", "--image b.sif; --container-exec bwrap"),
-        ({"env": "enroot", "venv": "a", "image": "b.sqsh"}, "not clear", "--env enroot; --venv a"),
-        ({"env": "container", "container_exec": "b", "image": "b.sif"}, "not clear", "--env container; --image b.sif"),
+        ({"venv": "a", "conda": "b"}, "more than one environment", "--venv a; --conda b"),
+        ({"venv": "a", "image": "b.sif"}, "more than one environment", "--venv a; --image b.sif"),
+        (
+            {"image": "b.sif", "container_exec": "bwrap"},
+            "more than one environment",
+            "--image b.sif; --container-exec bwrap",
+        ),
+        ({"env": "enroot", "venv": "a", "image": "b.sqsh"}, "more than one environment", "--env enroot; --venv a"),
+        (
+            {"env": "container", "container_exec": "b", "image": "b.sif"},
+            "more than one environment",
+            "--env container; --image b.sif",
+        ),
         (
             {"env": "enroot", "image": "docker://ubuntu"},
-            "enroot makes no container of docker://ubuntu",
+            "enroot cannot use docker://ubuntu directly",
             "--image docker://ubuntu",
         ),
-        ({"env": "venv"}, "nothing says which", "--env venv"),
-        ({"env": "enroot"}, "nothing says which", "--env enroot"),
-        ({"env": "modules"}, "nothing says which", "--env modules"),
-        ({"mount": ("/a:/b",)}, "mount means nothing here", "--mount"),
-        ({"venv": "a", "container_root": True}, "container_root means nothing here", "--container-root"),
-        ({"container_exec": "bwrap", "mount": ("/a:/b",)}, "mount means nothing here", "--mount"),
+        ({"env": "venv"}, "--env venv needs a directory", "--env venv"),
+        ({"env": "enroot"}, "--env enroot needs an image", "--env enroot"),
+        ({"env": "modules"}, "--env modules needs a module", "--env modules"),
+        ({"mount": ("/a:/b",)}, "--mount has no effect with environment bare", "--mount"),
+        (
+            {"venv": "a", "container_root": True},
+            "--container-root has no effect with environment venv",
+            "--container-root",
+        ),
+        ({"container_exec": "bwrap", "mount": ("/a:/b",)}, "no effect with --container-exec", "--mount"),
         ({"image": "a.sqsh", "env": "pyxis"}, "pyxis is a part of Slurm", "--env pyxis; the scheduler: --on local"),
         (
             {"image": "a.sqsh", "env": "pyxis", "on": "slurm", "modules": ("x",)},
-            "modules cannot",
+            "--modules has no effect",
             "--modules; --env pyxis",
         ),
         ({"image": "a.sif", "mount": ("/a:b",)}, "mount is '/a:b'", "--mount"),
@@ -76,7 +88,7 @@ def test_what_is_said_about_it_says_which_it_is(flags, name, python):
         ({"image": "a.sif", "mount": ("/a b:/b",)}, "mount is '/a b:/b'", "--mount"),
         ({"image": "a.sif", "mount": ("/a,c:/b",)}, "mount is '/a,c:/b'", "--mount"),
         ({"image": "a.sif", "mount": (":/b",)}, "mount is ':/b'", "--mount"),
-        ({"image": "a.sqsh", "container_name": "a/b"}, "cannot be the name of a container", "--container-name a/b"),
+        ({"image": "a.sqsh", "container_name": "a/b"}, "invalid container name", "--container-name a/b"),
     ],
 )
 def test_contradictions_are_refused_with_their_origins(flags, what, origin):
@@ -86,7 +98,7 @@ def test_contradictions_are_refused_with_their_origins(flags, what, origin):
     assert caught.value.origin == origin
 
 
-def test_paths_are_those_of_the_working_directory():
+def test_paths_are_relative_to_the_working_directory():
     enclosure = job(image="images/a.sif", mount=("data:/data:ro", "/b/../c", "~/x:/x")).enclosure
     assert enclosure.image == "/work/images/a.sif"
     assert enclosure.mounts[:2] == ("/work/data:/data:ro", "/c:/b/../c")
@@ -97,7 +109,7 @@ def test_paths_are_those_of_the_working_directory():
 
 @pytest.mark.parametrize("environment", ["apptainer", "singularity"])
 @pytest.mark.parametrize("image", ["sandbox", "ubuntu:22.04", "nvcr.io#nvidia/pytorch", "images/torch"])
-def test_to_apptainer_whatever_has_no_scheme_is_a_file_or_a_folder(environment, image):
+def test_apptainer_image_without_scheme_is_a_path(environment, image):
     assert job(image=image, env=environment).enclosure.image == f"/work/{image}"
     assert job(image=image, env="pyxis", on="slurm").enclosure.image == image
 
@@ -105,25 +117,25 @@ def test_to_apptainer_whatever_has_no_scheme_is_a_file_or_a_folder(environment, 
 @pytest.mark.parametrize(
     "image", ["docker://ubuntu:22.04", "docker-archive://a.tar", "oci-archive:a.tar", "oras://x/y"]
 )
-def test_addresses_of_apptainers_are_left_as_they_are(image):
+def test_apptainer_addresses_are_unchanged(image):
     assert job(image=image, env="apptainer").enclosure.image == image
 
 
-def test_an_image_is_given_time_unless_somebody_says_how_much():
+def test_image_raises_the_default_join_timeout():
     assert job(image="a.sqsh").policies.join_timeout.total_seconds() == 1200
     assert job(image="a.sqsh", join_timeout="90s").policies.join_timeout.total_seconds() == 90
     assert job(venv="a").policies.join_timeout.total_seconds() == 120
 
 
-def test_where_ranks_start():
+def test_working_directory_of_ranks():
     assert job(image="a.sif").inner_cwd == "/work"
     assert job(image="a.sif", container_workdir="/in").inner_cwd == "/in"
 
 
-def test_a_file_of_the_project_and_a_flag_can_contradict_each_other():
+def test_project_file_and_flag_can_contradict():
     file = {"venv": Setting(key="venv", value=".venv", origin="echelon.toml:3 (venv = '.venv')")}
-    settings = Settings(merged([default_layer(), file, flag_layer({"on": "local", "image": "a.sif"})]))
+    settings = Settings(merge_layers([default_layer(), file, flag_layer({"on": "local", "image": "a.sif"})]))
     with pytest.raises(ConfigError) as caught:
-        job_of(settings, SCRIPT, MACHINE)
+        build_job(settings, SCRIPT, MACHINE)
     assert "echelon.toml:3" in caught.value.origin
     assert "--image a.sif" in caught.value.origin

@@ -1,4 +1,4 @@
-"""Every launcher in every environment on every scheduler: three parts that do not depend on each other, or a reason."""
+"""Every launcher in every environment on every scheduler: independent, or refused with a reason."""
 
 from dataclasses import replace
 from itertools import product
@@ -6,10 +6,10 @@ from itertools import product
 import pytest
 from test_node_script import FLAGS, GOLDEN, MACHINE, RUN, SCHEDULERS, job
 
-from echelon.cli.render import HEADING, rendered
+from echelon.backends import backend
+from echelon.cli.render import NODE_SCRIPT_HEADING, render_scripts
 from echelon.errors import ConfigError
-from echelon.launchers import LAUNCHERS
-from echelon.launchers.pairs import objection
+from echelon.launchers import LAUNCHERS, find_incompatible_pair
 
 MATRIX = GOLDEN / "matrix.txt"
 CASES = list(product(SCHEDULERS, LAUNCHERS, FLAGS))
@@ -19,9 +19,9 @@ ENVIRON = {"HOME": "/home/ada", "PATH": "/usr/bin:/bin"}
 def parts(scheduler, launcher, environment):
     """The job script, node.sh, and what the agents run; the last two are empty where there is none."""
     made = replace(job(scheduler, FLAGS[environment]), launcher=launcher)
-    text = rendered(made, RUN, ENVIRON)
+    text = render_scripts(made, RUN, ENVIRON)
     text, _, started = text.partition("\n# ---- then ")
-    script, _, node = text.partition(f"\n{HEADING.format(file='node.sh')}")
+    script, _, node = text.partition(f"\n{NODE_SCRIPT_HEADING.format(file='node.sh')}")
     return script, node, started.partition("\n")[2]
 
 
@@ -30,7 +30,9 @@ def refusal(scheduler, launcher, environment):
         job(scheduler, FLAGS[environment])
     except ConfigError as error:
         return error.what
-    found = objection(launcher, scheduler, environment, in_slurm=False)
+    ours = backend(scheduler)
+    srun, mpirun = ours.uses_srun({}), ours.mpirun_reaches_nodes
+    found = find_incompatible_pair(launcher, environment, has_srun=srun, mpirun_reaches_nodes=mpirun)
     return found and found.why
 
 
@@ -55,12 +57,12 @@ def echelons_own_python(monkeypatch):
     monkeypatch.setattr("sys.executable", MACHINE.host_python)
 
 
-def test_the_table_is_the_golden_one():
+def test_matrix_equals_golden_table():
     assert table() == MATRIX.read_text()
 
 
 @pytest.mark.parametrize(("scheduler", "launcher", "environment"), ENCLOSED)
-def test_the_job_script_and_the_environment_are_the_same_whatever_the_launcher(scheduler, launcher, environment):
+def test_launcher_does_not_change_the_scripts(scheduler, launcher, environment):
     script, node, _ = parts(scheduler, launcher, environment)
     assert script == (GOLDEN / f"enclosed-{scheduler}.sh").read_text()
     assert node == (GOLDEN / f"env-{environment}.sh").read_text()

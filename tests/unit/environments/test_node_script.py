@@ -1,4 +1,4 @@
-"""node.sh and the job script beside it, for every scheduler and every environment: files to be read in diffs."""
+"""node.sh and the job script for every scheduler and environment, compared with golden files."""
 
 import subprocess
 from dataclasses import replace
@@ -6,19 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from echelon.config.decode import Machine, Settings, job_of
-from echelon.config.layers import default_layer, flag_layer, merged
-from echelon.environments import ENVIRONMENTS, node_script
+from echelon.backends import backend
+from echelon.config.decode import Machine, Settings, build_job
+from echelon.config.sources import default_layer, flag_layer, merge_layers
+from echelon.environments import ENVIRONMENTS
+from echelon.environments.node_script import node_script
 from echelon.job import Resources, Script, ScriptKind
-from echelon.registry import member
 from echelon.run_dir import RunDir
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 RUN = RunDir(Path("/home/ada/gpt/runs/gpt-20260115-101500-7f3a"))
 MACHINE = Machine(
-    cwd="/home/ada/gpt", python="/home/ada/gpt/.venv/bin/python", host_python="/opt/echelon/bin/python",
-    hosts=("gpu1", "gpu2"), gpus=4,
-)  # fmt: skip
+    cwd="/home/ada/gpt",
+    python="/home/ada/gpt/.venv/bin/python",
+    host_python="/opt/echelon/bin/python",
+    hosts=("gpu1", "gpu2"),
+    gpus=4,
+)
 SCRIPT = Script(kind=ScriptKind.FILE, target="train.py", args=("--lr", "1e-4"))
 MOUNTS = ("/data/images:/images:ro", "scratch:/scratch")
 FLAGS = {
@@ -36,14 +40,15 @@ FLAGS = {
 NASTY = {
     "venv-nasty": {"venv": "/home/ada/it's $HOME", "modules": ("a b", "$(id)"), "setup": ('echo "it\'s $HOME"',)},
     "container-nasty": {"container_exec": ["my box", "$HOME", "`id`", "it's", "{cwd}:{run}"]},
+    "enroot-made": {"image": "/data/torch.sqsh", "container_name": "mine"},
     "enroot-named": {"env": "enroot", "container_name": "mine", "container_root": True},
 }
 SCHEDULERS = ("local", "slurm", "pbs", "ssh")
 
 
 def job(scheduler, flags):
-    settings = Settings(merged([default_layer(), flag_layer({"on": scheduler, **flags})]))
-    made = job_of(settings, SCRIPT, MACHINE)
+    settings = Settings(merge_layers([default_layer(), flag_layer({"on": scheduler, **flags})]))
+    made = build_job(settings, SCRIPT, MACHINE)
     return replace(
         made, name="gpt", scheduler=scheduler, resources=Resources(nodes=2, procs_per_node=4, gpus_per_node=4)
     )
@@ -55,7 +60,7 @@ def test_every_environment_has_its_golden_script():
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 @pytest.mark.parametrize("name", [*FLAGS, *NASTY])
-def test_what_a_node_does_is_the_same_whoever_gave_it(scheduler, name):
+def test_node_script_is_the_same_for_every_scheduler(scheduler, name):
     made = job("slurm" if name == "pyxis" else scheduler, {**FLAGS, **NASTY}[name])
     if name == "bare":
         assert not made.is_enclosed
@@ -65,7 +70,7 @@ def test_what_a_node_does_is_the_same_whoever_gave_it(scheduler, name):
 
 @pytest.mark.parametrize("gpus", [0, 4])
 @pytest.mark.parametrize("name", [name for name in (*FLAGS, *NASTY) if name != "bare"])
-def test_shellcheck_has_nothing_to_say(name, gpus):
+def test_shellcheck_passes(name, gpus):
     """SC2016 is of words that must stay as they are."""
     made = job("slurm", {**FLAGS, **NASTY}[name])
     text = node_script(replace(made, resources=replace(made.resources, gpus_per_node=gpus)))
@@ -76,8 +81,8 @@ def test_shellcheck_has_nothing_to_say(name, gpus):
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 @pytest.mark.parametrize("name", [name for name in FLAGS if name != "bare"])
-def test_the_supervisor_is_outside_whatever_the_environment(scheduler, name, monkeypatch):
+def test_supervisor_runs_outside_every_environment(scheduler, name, monkeypatch):
     monkeypatch.setattr("sys.executable", MACHINE.host_python)
     made = job("slurm" if name == "pyxis" else scheduler, FLAGS[name])
-    rendered = member("scheduler", scheduler).render(replace(made, scheduler=scheduler), RUN)
+    rendered = backend(scheduler).render(replace(made, scheduler=scheduler), RUN)
     assert rendered == (GOLDEN / f"enclosed-{scheduler}.sh").read_text()

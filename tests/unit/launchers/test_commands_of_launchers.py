@@ -1,29 +1,40 @@
-"""What each launcher is told: nodes, ranks, addresses and ports that were decided before, and nothing left to guess."""
+"""Command lines of launchers: nodes, ranks, addresses and ports are explicit."""
 
 from dataclasses import replace
 
 import pytest
 
-from echelon.batch_facts import of_this_step
-from echelon.job import Job, Launching, Resources, Script, ScriptKind
-from echelon.launchers import LAUNCHERS, Scope, Where, launcher_of, scope_of
-from echelon.launchers.accelerate import config_files, kind_of
-from echelon.launchers.pairs import taken_option
+from echelon.backends.batch import step_variables_to_remove
+from echelon.job import Job, LauncherOptions, Resources, Script, ScriptKind
+from echelon.launchers import LAUNCHERS, LaunchContext, Scope, launcher_scope, load_launcher, reserved_option
+from echelon.launchers.accelerate import config_files, training_kind
 
 JOB = Job(
-    name="gpt", script=Script(kind=ScriptKind.FILE, target="train.py"), cwd="/home/ada", python="/venv/bin/python",
-    scheduler="slurm", resources=Resources(nodes=2, procs_per_node=4, gpus_per_node=4),
-)  # fmt: skip
-WHERE = Where(
-    node_rank="1", is_first="0", nodes=2, procs_per_node=4, main_address="10.0.0.1", main_port="29500",
-    own_address="10.0.0.2", launcher_port="29501", hosts=("n1", "n2"), folder="/tmp/echelon-gpt",
-)  # fmt: skip
+    name="gpt",
+    script=Script(kind=ScriptKind.FILE, target="train.py"),
+    cwd="/home/ada",
+    python="/venv/bin/python",
+    scheduler="slurm",
+    resources=Resources(nodes=2, procs_per_node=4, gpus_per_node=4),
+)
+WHERE = LaunchContext(
+    node_rank="1",
+    is_first="0",
+    nodes=2,
+    procs_per_node=4,
+    main_address="10.0.0.1",
+    main_port="29500",
+    own_address="10.0.0.2",
+    launcher_port="29501",
+    hosts=("n1", "n2"),
+    folder="/tmp/echelon-gpt",
+)
 WORKER = ("/venv/bin/python", "-I", "echelon.pyz", "worker", "x")
 OTHERS = [name for name in LAUNCHERS if name != "ranks"]
 
 
 def command(name, job=JOB, where=WHERE, environ=None):
-    return launcher_of(name).command(replace(job, launcher=name), where, WORKER, environ or {})
+    return load_launcher(name).command(replace(job, launcher=name), where, WORKER, environ or {})
 
 
 def words(name, **options):
@@ -31,39 +42,39 @@ def words(name, **options):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_the_worker_comes_last_and_whole(name):
+def test_worker_command_is_last_and_unchanged(name):
     assert words(name)[-len(WORKER) :] == WORKER
 
 
 @pytest.mark.parametrize(("name", "scope"), [("ranks", Scope.RANK), ("srun", Scope.JOB), ("mpirun", Scope.JOB)])
-def test_who_starts_whose_ranks(name, scope):
-    assert scope_of(replace(JOB, launcher=name)) is scope
+def test_scope_of_launchers_by_name(name, scope):
+    assert launcher_scope(replace(JOB, launcher=name)) is scope
 
 
 @pytest.mark.parametrize("name", ["torchrun", "accelerate", "legacy"])
-def test_one_on_each_node(name):
-    assert scope_of(replace(JOB, launcher=name)) is Scope.NODE
+def test_scope_of_node_launchers(name):
+    assert launcher_scope(replace(JOB, launcher=name)) is Scope.NODE
 
 
 @pytest.mark.parametrize("name", ["torchrun", "legacy"])
-def test_torch_meets_where_we_decided_and_restarts_nothing(name):
+def test_torchrun_uses_our_rendezvous_and_no_restarts(name):
     given = set(words(name))
     assert given >= {"--nnodes=2", "--node-rank=1", "--nproc-per-node=4", "--max-restarts=0", "--no-python"}
     assert given >= {"--master-addr=10.0.0.1", "--master-port=29500", "--log-dir=/tmp/echelon-gpt"}
     assert ("--use-env" in given) == (name == "legacy")
 
 
-def test_c10d_is_told_who_its_host_is_and_shares_no_store():
-    made = command("torchrun", replace(JOB, launching=Launching(rdzv="c10d")))
+def test_c10d_has_explicit_host_and_separate_store():
+    made = command("torchrun", replace(JOB, launching=LauncherOptions(rdzv="c10d")))
     assert set(made.argv) >= {"--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:29501", "--rdzv-conf=is_host=0"}
     assert "--local-addr=10.0.0.2" in made.argv
     assert not any(word.startswith(("--master", "--node-rank")) for word in made.argv)
     assert made.env == {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    first = command("torchrun", replace(JOB, launching=Launching(rdzv="c10d")), replace(WHERE, is_first="1"))
+    first = command("torchrun", replace(JOB, launching=LauncherOptions(rdzv="c10d")), replace(WHERE, is_first="1"))
     assert "--rdzv-conf=is_host=1" in first.argv
 
 
-def test_accelerate_gets_the_rank_of_the_machine_and_the_total_of_processes():
+def test_accelerate_gets_machine_rank_and_process_count():
     given = set(words("accelerate"))
     assert given >= {"--num_machines=2", "--machine_rank=1", "--num_processes=8", "--multi_gpu", "--no_python"}
     assert given >= {"--main_process_ip=10.0.0.1", "--main_process_port=29500", "--rdzv_backend=static"}
@@ -81,37 +92,37 @@ def test_accelerate_gets_the_rank_of_the_machine_and_the_total_of_processes():
         ("distributed_type: MEGATRON_LM\n", set()),
     ],
 )
-def test_accelerates_own_file_chooses_the_kind_of_training(config, flags):
+def test_accelerate_config_selects_training_kind(config, flags):
     given = set(words("accelerate", where=replace(WHERE, config=config)))
     choices = {"--multi_gpu", "--mixed_precision=no", "--dynamo_backend=no", "--deepspeed_multinode_launcher=standard"}
     assert given & choices == flags
 
 
 @pytest.mark.parametrize(("gpus", "env"), [(4, {}), (0, {"ACCELERATE_USE_CPU": "true"})])
-def test_accelerate_is_told_where_there_are_no_gpus(gpus, env):
+def test_accelerate_gets_cpu_variable_without_gpus(gpus, env):
     job = replace(JOB, resources=replace(JOB.resources, gpus_per_node=gpus))
     assert command("accelerate", job).env == env
 
 
-def test_a_single_process_of_accelerate_is_no_multi_gpu():
+def test_single_accelerate_process_is_not_multi_gpu():
     alone = replace(WHERE, nodes=1, procs_per_node=1)
     assert "--multi_gpu" not in words("accelerate", where=alone)
 
 
 @pytest.mark.parametrize("dash", ["_", "-"])
-def test_an_option_may_choose_the_kind_as_well_however_it_is_spelled(dash):
-    job = replace(JOB, launching=Launching(options={f"use{dash}fsdp": "", f"mixed{dash}precision": "bf16"}))
+def test_option_selects_training_kind_in_any_spelling(dash):
+    job = replace(JOB, launching=LauncherOptions(options={f"use{dash}fsdp": "", f"mixed{dash}precision": "bf16"}))
     given = words("accelerate", job=job)
     assert "--use_fsdp" in given
     assert "--multi_gpu" not in given
     assert [word for word in given if word.startswith("--mixed")] == ["--mixed_precision=bf16"]
-    deepspeed = replace(JOB, launching=Launching(options={f"use{dash}deepspeed": ""}))
+    deepspeed = replace(JOB, launching=LauncherOptions(options={f"use{dash}deepspeed": ""}))
     assert "--deepspeed_multinode_launcher=standard" in words("accelerate", job=deepspeed)
 
 
 @pytest.mark.parametrize("text", ["", "debug: false\n", "# distributed_type: FSDP\n", "a_distributed_type: FSDP\n"])
-def test_a_file_without_a_kind(text):
-    assert kind_of(text) == ""
+def test_config_without_a_training_kind(text):
+    assert training_kind(text) == ""
 
 
 @pytest.mark.parametrize(
@@ -124,11 +135,11 @@ def test_a_file_without_a_kind(text):
         ({"config-file": "/etc/a.yaml"}, {}, "/etc/a.yaml"),
     ],
 )
-def test_where_accelerate_keeps_its_file(options, environ, first):
-    assert str(config_files(replace(JOB, launching=Launching(options=options)), environ)[0]) == first
+def test_paths_of_accelerate_config(options, environ, first):
+    assert str(config_files(replace(JOB, launching=LauncherOptions(options=options)), environ)[0]) == first
 
 
-def test_srun_starts_one_task_for_each_rank():
+def test_srun_starts_one_task_per_rank():
     given = words("srun")
     assert given[0] == "srun"
     assert set(given) >= {"--nodes=2", "--nodelist=n1,n2", "--ntasks=8", "--ntasks-per-node=4", "--distribution=block"}
@@ -147,22 +158,22 @@ def test_srun_starts_one_task_for_each_rank():
         (3, "", "--overcommit"),
     ],
 )
-def test_srun_restates_cpus(asked, told, flag):
+def test_srun_gets_explicit_cpus(asked, told, flag):
     job = replace(JOB, resources=replace(JOB.resources, cpus=asked))
     given = words("srun", job=job, environ={"SLURM_JOB_CPUS_PER_NODE": told})
     assert [word for word in given if word.startswith(("--cpus", "--over")) and word != "--overlap"] == [flag]
 
 
 @pytest.mark.parametrize("option", ["cpu-bind", "gpu-bind"])
-def test_srun_binds_to_nobody_unless_somebody_says_how(option):
+def test_srun_binding_is_none_by_default(option):
     """Said once: which of two would count is left to nobody."""
-    job = replace(JOB, launcher="srun", launching=Launching(options={option: "cores"}))
-    assert taken_option(job) is None
+    job = replace(JOB, launcher="srun", launching=LauncherOptions(options={option: "cores"}))
+    assert reserved_option(job) is None
     assert [word for word in words("srun") if option in word] == [f"--{option}=none"]
     assert [word for word in words("srun", job=job) if option in word] == [f"--{option}=cores"]
 
 
-def test_without_gpus_none_are_asked_for():
+def test_srun_without_gpus_requests_none():
     job = replace(JOB, resources=replace(JOB.resources, gpus_per_node=0))
     assert not any("gpu" in word for word in words("srun", job=job))
 
@@ -173,10 +184,10 @@ def test_mpirun_places_ranks_in_blocks_on_our_hosts():
 
 
 def test_rehearsed_nodes_are_one_host():
-    assert "--host localhost:8 --oversubscribe" in " ".join(words("mpirun", job=replace(JOB, scheduler="local")))
+    assert "--host localhost:8 --oversubscribe" in " ".join(words("mpirun", where=replace(WHERE, rehearses_nodes=True)))
 
 
-def test_mpirun_is_told_of_variables_by_name_alone():
+def test_mpirun_gets_variables_by_name_only():
     job = replace(JOB, env={"LR": "1e-4"}, secret_env=("HF_TOKEN",))
     made = command("mpirun", job, environ={"HF_TOKEN": "s3cret", "LR": "1e-4", "PATH": "/bin", "OTHER": "x"})
     given = list(zip(made.argv, made.argv[1:], strict=False))
@@ -185,12 +196,12 @@ def test_mpirun_is_told_of_variables_by_name_alone():
 
 
 @pytest.mark.parametrize("root", [True, False])
-def test_mpirun_as_root_only_where_one_is(root):
+def test_mpirun_allows_root_only_for_root(root):
     made = command("mpirun", where=replace(WHERE, is_root=root))
     assert ("OMPI_ALLOW_RUN_AS_ROOT" in made.env) == root
 
 
-def test_in_slurm_its_daemons_share_our_nodes():
+def test_mpirun_daemons_overlap_our_step_in_slurm():
     environ = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_NUM_NODES": "3"}
     env = command("mpirun", environ=environ).env
     assert (env["SLURM_OVERLAP"], env["SLURM_NODELIST"], env["SLURM_TASKS_PER_NODE"]) == ("1", "n[1-3]", "4(x3)")
@@ -206,13 +217,13 @@ def test_in_slurm_its_daemons_share_our_nodes():
         ("mpirun", {"display": "map"}, ["--display", "map"]),
     ],
 )
-def test_other_options_go_through_as_they_are(name, options, expected):
-    given = list(words(name, job=replace(JOB, launching=Launching(options=options))))
+def test_user_options_are_unchanged(name, options, expected):
+    given = list(words(name, job=replace(JOB, launching=LauncherOptions(options=options))))
     at = given.index(expected[0])
     assert given[at : at + len(expected)] == expected
 
 
-def test_what_describes_the_step_around_us_is_left_out_of_the_next_one():
+def test_variables_of_the_current_step_are_removed():
     around = ["SLURM_PROCID", "SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_CPU_BIND", "SLURM_TASKS_PER_NODE", "SRUN_DEBUG"]
     kept = ["SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_NODELIST", "SLURM_CONF", "SLURM_ARRAY_TASK_ID", "PATH"]
-    assert of_this_step([*around, *kept]) == sorted(around)
+    assert step_variables_to_remove([*around, *kept]) == sorted(around)

@@ -1,26 +1,30 @@
-"""Which launcher works where, as a table, and the options of theirs that are ours."""
+"""Combinations of launchers with schedulers and environments, and reserved launcher options."""
 
 from dataclasses import replace
 
 import pytest
 
-from echelon.job import Job, Launching, Script, ScriptKind
-from echelon.launchers import LAUNCHERS
-from echelon.launchers.pairs import objection, taken_option
+from echelon.backends import backend
+from echelon.job import Job, LauncherOptions, Script, ScriptKind
+from echelon.launchers import LAUNCHERS, find_incompatible_pair, reserved_option
 
 SCHEDULERS = ("local", "allocation", "slurm", "pbs", "ssh")
 ENVIRONMENTS = ("bare", "modules", "venv", "conda", "setup", "enroot", "pyxis", "apptainer", "container")
-JOB = Job(name="gpt", script=Script(kind=ScriptKind.FILE, target="train.py"), cwd="/", python="python3")
+JOB = Job(
+    name="gpt", script=Script(kind=ScriptKind.FILE, target="train.py"), cwd="/", python="python3", scheduler="local"
+)
 
 
 def refused(launcher, scheduler, environment="bare", in_slurm=False):
-    return objection(launcher, scheduler, environment, in_slurm=in_slurm) is not None
+    ours, environ = backend(scheduler), {"SLURM_JOB_ID": "7"} if in_slurm else {}
+    srun, mpirun = ours.uses_srun(environ), ours.mpirun_reaches_nodes
+    return find_incompatible_pair(launcher, environment, has_srun=srun, mpirun_reaches_nodes=mpirun) is not None
 
 
 @pytest.mark.parametrize("launcher", ["ranks", "torchrun", "accelerate", "legacy"])
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_what_is_started_on_each_node_works_everywhere(launcher, scheduler, environment):
+def test_node_launchers_work_everywhere(launcher, scheduler, environment):
     assert not refused(launcher, scheduler, environment)
 
 
@@ -41,18 +45,18 @@ def test_what_is_started_on_each_node_works_everywhere(launcher, scheduler, envi
         ("mpirun", "ssh", False, False),
     ],
 )
-def test_what_starts_the_ranks_of_all_nodes(launcher, scheduler, in_slurm, works):
+def test_limits_of_launchers_of_the_whole_job(launcher, scheduler, in_slurm, works):
     assert refused(launcher, scheduler, in_slurm=in_slurm) == (not works)
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_pyxis_encloses_steps_and_mpirun_makes_its_own(environment):
+def test_mpirun_does_not_work_with_pyxis(environment):
     assert refused("mpirun", "slurm", environment) == (environment == "pyxis")
     assert not refused("srun", "slurm", environment)
 
 
-def test_an_objection_says_why_and_what_to_do():
-    found = objection("srun", "local", "bare", in_slurm=False)
+def test_incompatible_pair_has_reason_and_hint():
+    found = find_incompatible_pair("srun", "bare", has_srun=False, mpirun_reaches_nodes=True)
     assert "Slurm" in found.why
     assert "--launcher ranks" in found.hint
 
@@ -70,11 +74,11 @@ def test_an_objection_says_why_and_what_to_do():
         ("mpirun", "np", "--gpus-per-node or --procs-per-node"),
     ],
 )
-def test_options_that_are_decided_by_us(launcher, option, setting):
-    job = replace(JOB, launcher=launcher, launching=Launching(options={option: "1"}))
-    assert taken_option(job) == (option, setting)
+def test_reserved_launcher_options_are_found(launcher, option, setting):
+    job = replace(JOB, launcher=launcher, launching=LauncherOptions(options={option: "1"}))
+    assert reserved_option(job) == (option, setting)
 
 
 @pytest.mark.parametrize("launcher", [name for name in LAUNCHERS if name != "ranks"])
-def test_any_other_option_is_the_users(launcher):
-    assert taken_option(replace(JOB, launcher=launcher, launching=Launching(options={"verbose": ""}))) is None
+def test_other_launcher_options_are_allowed(launcher):
+    assert reserved_option(replace(JOB, launcher=launcher, launching=LauncherOptions(options={"verbose": ""}))) is None

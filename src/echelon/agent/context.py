@@ -1,0 +1,32 @@
+"""AgentContext: job, host, paths and log sinks of one agent."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from echelon.attempt_dir import AttemptDir
+from echelon.job import Job
+from echelon.wire.attempt_files import Sinks
+from echelon.wire.messages import Hello
+from echelon.wire.node_dir import NodeDir
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentContext:
+    job: Job
+    node: int
+    host: str
+    node_dir: NodeDir
+    attempt: AttemptDir
+    environ: dict[str, str]
+    run_path: Path
+    """The run directory that holds the job as this node's ranks run it."""
+    shown_run_path: Path
+    """The run directory in the variable ECHELON_RUN_DIR of the ranks."""
+    sinks: Sinks
+
+    def hello(self, address: str) -> Hello:
+        folder = str(self.node_dir.path)
+        return Hello(node=self.node, host=self.host, address=address, pid=os.getpid(), node_dir=folder)

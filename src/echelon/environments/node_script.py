@@ -1,0 +1,111 @@
+"""node.sh: enters the environment of a job on a node and runs a command in it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from echelon.environments import SHELL, Entry, environment_entry, refuse_command
+from echelon.environments.activate import module_lines
+from echelon.errors import NOT_ENTERED
+from echelon.job import Job
+from echelon.shell import Command, quote_words, shell_array, shell_variable
+
+INSIDE_FLAG = "--inside"
+"""Argument of node.sh when it runs for the second time, in the container."""
+CHECK_PYTHON_VERSION = 'import sys; print("%d.%d" % sys.version_info[:2]); sys.exit(9 * (sys.version_info < (3, 10)))'
+
+
+def node_script(job: Job) -> str:
+    """The text of `node.sh ERROR_FILE COMMAND...`.
+
+    It loads the modules, runs the lines of `--setup`, enters the environment and runs COMMAND. ERROR_FILE gets the
+    reason if one of these steps fails.
+    """
+    entry = environment_entry(job)
+    head = (f"#!{SHELL}", f"# {job.name}: enters the environment on a node, then runs the given command")
+    return "\n".join((*head, *_helper_functions(), *_body_lines(job, entry))) + "\n"
+
+
+def _helper_functions() -> Iterator[str]:
+    yield from (
+        "error_file=$1 # the file that gets the reason if this node cannot start",
+        "shift",
+        "run_logged() { # runs a command and keeps its stderr for the verdict",
+        '  "$@" 2>"$error_file"',
+        "  set -- $?",
+        '  cat "$error_file" >&2',
+        '  return "$1"',
+        "}",
+        "refuse() { # prints what is wrong and what to type next, and exits",
+        '  printf \'error: %s\\n  try   %s\\n\' "$1" "$2" >>"$error_file"',
+        '  printf \'error: %s\\n  try   %s\\n\' "$1" "$2" >&2',
+        "  trap - EXIT",
+        f"  exit {NOT_ENTERED}",
+        "}",
+    )
+
+
+def _body_lines(job: Job, entry: Entry) -> Iterator[str]:
+    if entry.wrapper:
+        yield from _container_part(job, entry)
+    yield ""
+    yield ': >"$error_file"'
+    yield from module_lines(job.enclosure.modules)
+    yield from _setup_lines(job.enclosure.setup)
+    yield from entry.lines
+    if entry.wrapper:
+        second_run = ("/bin/sh", shell_variable("0"), shell_variable("error_file"), INSIDE_FLAG, shell_array())
+        yield from Command(argv=(*entry.wrapper, *second_run)).shell_lines(replace_shell=True)
+    else:
+        yield ""
+        yield from python_check_lines(job.python, entry)
+        yield from _folder_check_lines(job, entry) if entry.is_inside else ()
+        yield from _exec_lines()
+
+
+def _container_part(job: Job, entry: Entry) -> Iterator[str]:
+    """The part that runs in the container. Its /bin/sh need not be bash and executes no line after this part."""
+    yield ""
+    yield f'if [ "$1" = {INSIDE_FLAG} ]; then # this is the second run, in the container'
+    yield "  shift"
+    yield from (
+        f"  {line}"
+        for line in (*python_check_lines(job.python, entry), *_folder_check_lines(job, entry), *_exec_lines())
+    )
+    yield "fi"
+
+
+def _setup_lines(lines: tuple[str, ...]) -> Iterator[str]:
+    if lines:
+        hint = "job.out in the run's folder has its output"
+        yield from ("", "# The lines of --setup, unchanged", "setup_ended() {")
+        ended = f"the setup ended before the command began, with exit code {shell_variable('1')}"
+        yield f"  {refuse_command(ended, hint)}"
+        yield from ("}", "trap 'setup_ended $?' EXIT", *lines, "trap - EXIT")
+
+
+def python_check_lines(python: str, entry: Entry) -> Iterator[str]:
+    """Check that `python` exists and can run echelon.pyz. Uses POSIX shell only."""
+    ask = (python, "-ISc", CHECK_PYTHON_VERSION)
+    hint = f"--python PATH names another one; Python 3.10 and torch are needed{' in the image' * entry.is_image}"
+    old = refuse_command(f"{python} in {entry.place} is Python {shell_variable('version')}, and 3.10 is needed", hint)
+    yield f"version=$({Command(argv=ask).shell_lines()[0]} 2>&1)"
+    yield "case $? in"
+    yield "  0) ;;"
+    yield f"  9) {old} ;;"
+    missing = refuse_command(f"cannot run {python} in {entry.place}", hint)
+    yield f'  *) echo "$version" >>"$error_file" && {missing} ;;'
+    yield "esac"
+
+
+def _folder_check_lines(job: Job, entry: Entry) -> Iterator[str]:
+    """Check that the working directory exists. Over ssh it is not needed, so it is not checked."""
+    folder = job.inner_cwd
+    hint = f"--mount {folder}:{folder}, or --container-workdir DIR"
+    missing = refuse_command(f"{entry.place} has no folder {folder}", hint)
+    yield f'[ -n "${{ECHELON_FOLDER-}}" ] || [ -d {quote_words(folder)} ] || {missing}'
+
+
+def _exec_lines() -> Iterator[str]:
+    yield 'rm -f "$error_file"'
+    yield Command(argv=(shell_array(),)).shell_lines(replace_shell=True)[0]

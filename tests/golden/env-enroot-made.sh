@@ -1,0 +1,140 @@
+#!/bin/bash
+# gpt: enters the environment on a node, then runs the given command
+error_file=$1 # the file that gets the reason if this node cannot start
+shift
+run_logged() { # runs a command and keeps its stderr for the verdict
+  "$@" 2>"$error_file"
+  set -- $?
+  cat "$error_file" >&2
+  return "$1"
+}
+refuse() { # prints what is wrong and what to type next, and exits
+  printf 'error: %s\n  try   %s\n' "$1" "$2" >>"$error_file"
+  printf 'error: %s\n  try   %s\n' "$1" "$2" >&2
+  trap - EXIT
+  exit 78
+}
+
+if [ "$1" = --inside ]; then # this is the second run, in the container
+  shift
+  version=$(python3 -ISc 'import sys; print("%d.%d" % sys.version_info[:2]); sys.exit(9 * (sys.version_info < (3, 10)))' 2>&1)
+  case $? in
+    0) ;;
+    9) refuse 'python3 in the image /data/torch.sqsh is Python '"$version"', and 3.10 is needed' '--python PATH names another one; Python 3.10 and torch are needed in the image' ;;
+    *) echo "$version" >>"$error_file" && refuse 'cannot run python3 in the image /data/torch.sqsh' '--python PATH names another one; Python 3.10 and torch are needed in the image' ;;
+  esac
+  [ -n "${ECHELON_FOLDER-}" ] || [ -d /home/ada/gpt ] || refuse 'the image /data/torch.sqsh has no folder /home/ada/gpt' '--mount /home/ada/gpt:/home/ada/gpt, or --container-workdir DIR'
+  rm -f "$error_file"
+  exec "$@"
+fi
+
+: >"$error_file"
+
+# The container, created from its image once on this node and reused
+command -v enroot >/dev/null || refuse 'this node has no enroot' '--modules NAME that provides it'
+image=/data/torch.sqsh
+[ -r "$image" ] || refuse 'this node has no image '"$image" 'another --image'
+print=$(stat -Lc '%n %s %Y' "$image" | sha256sum | cut -c 1-12)
+name=mine
+data=${ENROOT_DATA_PATH-}
+conf=${ENROOT_SYSCONF_PATH:-/etc/enroot}/enroot.conf
+for file in "$conf" "$conf".d/*.conf; do # the first file that sets it; enroot also expands it in a shell
+  [ -z "$data" ] && [ -r "$file" ] || continue
+  data=$(eval "echo $(sed -n 's/^[ \t]*ENROOT_DATA_PATH[ \t=]\+//p' "$file" | head -n 1)")
+done
+data=${data:-${XDG_DATA_HOME:-$HOME/.local/share}/enroot}
+state=$data/.$name.echelon # records the image, or the run that began to create it; is also the lock
+(umask 077 && run_logged mkdir -p "$data") || refuse 'enroot cannot keep containers in '"$data" ENROOT_DATA_PATH=DIR
+exec 9>>"$state" || refuse 'enroot cannot keep containers in '"$data" ENROOT_DATA_PATH=DIR
+run_logged flock -w 1200 -E 9 9
+case $? in
+  0) ;;
+  9) refuse 'another job has not finished creating the container '"$name"' within 1200 s' 'enroot remove '"$name"', on that node' ;;
+  *) refuse "$state"' cannot be locked' 'ENROOT_DATA_PATH=DIR on a local disk of the node' ;;
+esac
+containers=$(run_logged enroot list) || refuse 'enroot list failed, so the containers of this node are unknown' 'enroot list, on that node; --set ENROOT_RUNTIME_PATH=DIR if it cannot create its runtime folder'
+is_there() {
+  grep -qxF -e "$name" <<<"$containers"
+}
+run=${0%/*} run=${run##*/} made_from=$(cat "$state")
+if is_there; then
+  case $made_from in
+    "" | "$print") ;; # created by the user, or complete
+    unfinished*)
+      read -r _ begun_by marked <<<"$made_from"
+      if [ -e "$data/$name/.echelon-unfinished" ]; then
+        [ "$begun_by" = "$run" ] || refuse 'the container '"$name"' is incomplete: the run '"$begun_by"' was killed while creating it' 'enroot remove '"$name"', on that node, or another --container-name'
+        run_logged enroot remove -f "$name" || refuse 'the incomplete container '"$name"' cannot be removed' 'enroot remove '"$name"', on that node'
+        containers=
+      else
+        [ -n "$marked" ] || refuse 'the container '"$name"' may be incomplete: the run '"$begun_by"' was killed before or while creating it' 'enroot remove '"$name"', on that node, or another --container-name; rm '"$state"' if you created it'
+        : >"$state" # the incomplete one is gone, and the user created this one
+      fi
+      ;;
+    *) refuse 'the container '"$name"' was created from another image than '"$image" 'enroot remove '"$name"', on that node, or another --container-name' ;;
+  esac
+fi
+create_failed() {
+  case $(cat "$error_file") in
+    *"File already exists"* | *"failed to make directory"*) rm -f "$data/$name/.echelon-unfinished" && : >"$state" ;;
+    *) enroot remove -f "$name" >/dev/null 2>&1 ;;
+  esac
+  containers=$(enroot list 2>/dev/null) && ! is_there && : >"$state"
+  sed -i -E '/^(created [0-9]+ |Parallel unsquashfs: |[0-9]+ inodes \(|\[INFO\] |$)/d' "$error_file"
+  refuse 'enroot cannot create a container from '"$image" 'enroot create IMAGE, on a node'
+}
+mark_folder() {
+  while sleep 0.1 && kill -0 $$; do
+    [ -d "$data/$name" ] || continue
+    echo "$run" >"$data/$name/.echelon-unfinished" && echo "unfinished $run marked" >"$state"
+    return
+  done
+}
+create_marked() {
+  mark_folder 9>&- 2>/dev/null &
+  run_logged enroot create -n "$name" "$image"
+  set -- $?
+  { kill $!; wait $!; } 2>/dev/null
+  return "$1"
+}
+if ! is_there; then
+  echo "unfinished $run" >"$state"
+  create_marked || create_failed
+  rm -f "$data/$name/.echelon-unfinished"
+  echo "$print" >"$state"
+fi
+exec 9>&-
+
+# What the container gets: these folders, and all variables except those that describe this node
+run=${0%/*}
+mounts=()
+[ ! -d /home/ada/gpt ] || mounts+=(--mount /home/ada/gpt:/home/ada/gpt)
+mounts+=(--mount "$run":"$run")
+[ -z "${ECHELON_FOLDER-}" ] || mounts+=(--mount "$ECHELON_FOLDER":"$ECHELON_FOLDER")
+[[ $run != *[[:space:]:]* ]] || refuse 'enroot cannot mount '"$run"': its path has a space or a colon' ECHELON_RUNS=DIR
+if [ -e /dev/nvidiactl ]; then
+  for one in NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility; do
+    name_of=${one%%=*}
+    [ -n "${!name_of-}" ] || grep -qs "^$name_of=" "$data/$name/etc/environment" || export "${one?}"
+  done
+else
+  export NVIDIA_VISIBLE_DEVICES="${NVIDIA_VISIBLE_DEVICES:-void}" # anything else needs nvidia-container-cli
+fi
+variables=() encoded=()
+while read -r one; do
+  case $one in
+    PATH | HOME | USER | LOGNAME | SHELL | PWD | OLDPWD | SHLVL | _ | MAIL | HOSTNAME | TERM | TMPDIR | TMP | TEMP | DISPLAY | PYTHONHOME | VIRTUAL_ENV | MANPATH | INFOPATH | BASH_ENV | ENV | LS_COLORS | LOADEDMODULES | _LMFILES_ | CPATH | LIBRARY_PATH | PKG_CONFIG_PATH | CMAKE_PREFIX_PATH | LD_* | XDG_* | DBUS_* | SSH_* | CONDA_* | MAMBA_* | MODULE* | LMOD_* | __LMOD* | __MODULES* | BASH_FUNC_* | ENROOT_* | APPTAINER_* | SINGULARITY_*) ;;
+    *)
+      case ${!one} in # enroot keeps variables as lines of a file, and strips quotes from a value
+        *$'\n'* | [\"\']*) encoded+=("$one") ;;
+        *) variables+=(-e "$one") ;;
+      esac ;;
+  esac
+done < <(compgen -e)
+if [ ${#encoded[@]} -gt 0 ]; then # the agent decodes them
+  ECHELON_ENCODED=$(for one in "${encoded[@]}"; do printf '%s=%s\0' "$one" "${!one}"; done | base64 -w 0)
+  export ECHELON_ENCODED
+  variables+=(-e ECHELON_ENCODED)
+fi
+export ENROOT_LOGIN_SHELL="${ENROOT_LOGIN_SHELL:-no}" # /etc/profile would overwrite the PATH of the image
+exec enroot start "${mounts[@]}" "${variables[@]}" "$name" /bin/sh "$0" "$error_file" --inside "$@"

@@ -1,3 +1,0 @@
-"""Every test of the channel gets real sockets."""
-
-from wire import ends  # noqa: F401

@@ -1,3 +1,0 @@
-"""What tests of schedulers share."""
-
-from slurm_on_path import cluster  # noqa: F401
