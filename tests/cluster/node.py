@@ -136,9 +136,13 @@ class Node:
         return [process for process in self.processes() if any(word in process.command for word in words)]
 
     def leftovers(self) -> list[Process]:
-        """slurmstepd does not count: it runs for minutes more if it cannot report the end of its step."""
+        """Processes that are not daemons of the node and not helpers of Slurm's daemons.
+
+        slurmstepd runs for minutes more if it cannot report the end of its step. slurmctld 24.11 listens before it
+        forks slurmscriptd, so the set of daemons may lack that one.
+        """
         others = (process for process in self.processes() if process.pid not in self.own)
-        return [process for process in others if not process.command.startswith("slurmstepd: [")]
+        return [process for process in others if not is_slurm_helper(process.command)]
 
     def debris(self) -> list[Path]:
         """What was put into the node's own temporary folders since it came up, and is still there."""
@@ -172,6 +176,10 @@ class OnNode(subprocess.Popen):
 def wait_for(condition, what: str, seconds: float = DEADLINE_SECONDS):
     """Polls until the condition holds, and returns its value."""
     return running.wait_for(condition, what, seconds, every=0.05, failure=ClusterError)
+
+
+def is_slurm_helper(command: str) -> bool:
+    return command.startswith("slurmstepd: [") or command.endswith(": slurmscriptd")
 
 
 def end(process: Process) -> None:
