@@ -10,6 +10,9 @@ SCRIPTS = Path(__file__).parent / "runtime" / "scripts"
 # For steps.py: time to be hurt, and soon over after that.
 ONCE_MORE = ("--steps", "900", "--later-steps", "20", "--seconds", "0.05")
 DEADLINE_SECONDS = 90
+POLL_COST = 4
+"""A poll waits this many times as long as its check took, so that polling takes at most a fifth of a core."""
+LONGEST_PAUSE = 0.25
 
 
 class AnyTool:
@@ -76,13 +79,14 @@ def patience(seconds: float) -> float:
 
 
 def wait_for(condition, what: str, seconds: float = 60, *, every: float = 0.01, failure: type = AssertionError):
-    """Polls until the condition holds, and returns its value."""
+    """Polls until the condition holds, and returns its value. A check that takes long is made less often."""
     began = time.monotonic()
     while time.monotonic() - began < patience(seconds):
+        checked = time.monotonic()
         value = condition()
         if value:
             return value
-        time.sleep(every)
+        time.sleep(max(every, min(LONGEST_PAUSE, POLL_COST * (time.monotonic() - checked))))
     raise failure(f"waited {time.monotonic() - began:.0f} s for {what}")
 
 

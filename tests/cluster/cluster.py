@@ -22,7 +22,7 @@ from pathlib import Path
 import conf
 import daemons
 from folder import UID, USER, Folder
-from node import SYSTEM_PATH, ClusterError, Node, OnNode, Plan, Process, end, wait_for
+from node import SYSTEM_PATH, ClusterError, Node, OnNode, Plan, Process, end, pids_by_namespace, wait_for
 from reach import Bind, Cover, Overlay, python_folders, reach
 from running import patience
 
@@ -345,7 +345,8 @@ class Cluster:
 
     def leftovers(self) -> dict[str, list[Process]]:
         """The processes of each node, except its daemons. Nodes without any are left out."""
-        return {name: left for name, node in self.nodes.items() if (left := node.leftovers())}
+        machine = pids_by_namespace()
+        return {name: left for name, node in self.nodes.items() if (left := node.leftovers(machine))}
 
     def end_leftovers(self) -> None:
         for processes in self.leftovers().values():

@@ -124,24 +124,25 @@ class Node:
         inside = ["nsenter", f"--target={self._init}", "--mount", "--uts", "--ipc", "--net", "--pid", f"--wdns={cwd}"]
         return inside if user == "root" else [*inside, "setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
 
-    def processes(self) -> list[Process]:
-        if not self._init:
-            return []
-        world = _pid_namespace(self._init)
-        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-        return [found for pid in pids if _pid_namespace(pid) == world and (found := _look_at(pid))]
+    def processes(self, machine: dict[str, list[int]] | None = None) -> list[Process]:
+        """`machine` is what `pids_by_namespace` returned, if the caller asks several nodes."""
+        return [found for pid in self._pids(machine) if (found := _look_at(pid))]
+
+    def _pids(self, machine: dict[str, list[int]] | None = None) -> list[int]:
+        namespace = _pid_namespace(self._init) if self._init else None
+        return (pids_by_namespace() if machine is None else machine).get(namespace or "", [])
 
     def called(self, *words: str) -> list[Process]:
         """Those whose command line contains one of the words."""
         return [process for process in self.processes() if any(word in process.command for word in words)]
 
-    def leftovers(self) -> list[Process]:
+    def leftovers(self, machine: dict[str, list[int]] | None = None) -> list[Process]:
         """Processes that are not daemons of the node and not helpers of Slurm's daemons.
 
         slurmstepd runs for minutes more if it cannot report the end of its step. slurmctld 24.11 listens before it
         forks slurmscriptd, so the set of daemons may lack that one.
         """
-        others = (process for process in self.processes() if process.pid not in self.own)
+        others = (found for pid in self._pids(machine) if pid not in self.own and (found := _look_at(pid)))
         return [process for process in others if not is_slurm_helper(process.command)]
 
     def debris(self) -> list[Path]:
@@ -187,6 +188,15 @@ def end(process: Process) -> None:
         os.kill(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
+
+
+def pids_by_namespace() -> dict[str, list[int]]:
+    """All processes of the machine. One look serves all nodes, because tests look often."""
+    found: dict[str, list[int]] = {}
+    for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
+        if namespace := _pid_namespace(pid):
+            found.setdefault(namespace, []).append(pid)
+    return found
 
 
 def _pid_namespace(pid: int) -> str | None:
