@@ -81,7 +81,7 @@ def command(ctx: click.Context, /, plain: bool, explain: bool, as_json: bool, **
 
 
 def _plain_script(job: Job) -> str:
-    from echelon.plain import plain_remarks, render
+    from echelon.backends.plain import plain_remarks, render
 
     script = render(job, os.environ)
     for remark in plain_remarks(job):

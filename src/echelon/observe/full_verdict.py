@@ -10,9 +10,15 @@ from echelon.codec import encode
 from echelon.diagnosis.evidence import Child, Frame, ProcessState, RankEvidence, ThreadStack
 from echelon.diagnosis.ranks import format_ranks
 from echelon.diagnosis.stacks import is_own_code
-from echelon.observe.evidence import SavedRank, clean_value, describe_ranks
 from echelon.observe.status import RunStatus
-from echelon.observe.verdict import format_verdict, known_verdict, saved_evidence
+from echelon.observe.verdict import (
+    SavedRank,
+    clean_value,
+    describe_ranks,
+    format_verdict,
+    known_verdict,
+    saved_evidence,
+)
 from echelon.run_dir import RunDir
 from echelon.text import plural
 
