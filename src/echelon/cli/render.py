@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from echelon.backends import backend
-from echelon.backends.arrays import array_run_by_variable
+from echelon.backends.batch import array_run_by_variable
 from echelon.cli._options import ScriptCommand, build_request, debug_option, job_options
 from echelon.cli._output import print_json, print_table, say
 from echelon.codec import encode

@@ -12,7 +12,7 @@ from typing import Any
 
 from echelon import lease
 from echelon.backends import backend
-from echelon.backends.arrays import array_run, array_run_by_variable, parse_indices
+from echelon.backends.batch import array_run, array_run_by_variable, parse_indices
 from echelon.config.environment import check_environment
 from echelon.config.preflight import check_target
 from echelon.environments.node_script import node_script

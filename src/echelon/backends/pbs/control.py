@@ -13,13 +13,14 @@ from echelon.backends.batch_tools import ANSWER_SECONDS, Answer, ToolTimeout
 from echelon.backends.pbs import Pbs
 from echelon.backends.pbs.dialects import check_native, derived_values
 from echelon.backends.pbs.environment import KEY_VARIABLE, encrypt_environ
-from echelon.backends.pbs.parse import FINISHED, UNKNOWN_JOB
 from echelon.backends.pbs.query import (
     DEAD_HOST,
+    FINISHED,
     HINTS,
     HISTORY,
     JOB_ID,
     LIVE,
+    UNKNOWN_JOB,
     array_id,
     element_id,
     parse_job_id,
