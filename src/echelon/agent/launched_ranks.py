@@ -8,8 +8,8 @@ import time
 
 from echelon.agent import cold_rank
 from echelon.agent.context import AgentContext
+from echelon.agent.deaths import NodeWatch
 from echelon.agent.environ import added_variables
-from echelon.agent.memory import NodeWatch
 from echelon.agent.rank_environ import place_ranks
 from echelon.agent.ranks import RankSet
 from echelon.agent.registration import Registration, ReservedPlace, WorkerRejected

@@ -32,7 +32,7 @@ from echelon.errors import ConfigError, SchedulerError
 from echelon.job import Job
 from echelon.run_dir import RunDir
 from echelon.states import JobStatus
-from echelon.system.links import link_or_copy
+from echelon.system.project import link_or_copy
 
 __all__ = ("cancel", "check_request", "element_id", "query", "render", "resolve", "submission_summary", "submit")
 
