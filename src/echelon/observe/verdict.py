@@ -14,12 +14,11 @@ from echelon.codec import decode
 from echelon.diagnosis.activity import classify
 from echelon.diagnosis.evidence import Child, ProcessState, RankEvidence
 from echelon.diagnosis.hang_text import describe_activity
-from echelon.diagnosis.ranks import group_ranks
 from echelon.diagnosis.stacks import parse_stacks
 from echelon.observe.status import RunStatus, read_verdict
 from echelon.run_dir import RunDir
 from echelon.states import JobState
-from echelon.text import mask_secrets
+from echelon.text import group_ranks, mask_secrets
 from echelon.untrusted import clean_for_terminal, open_regular, parse_json, read_regular
 
 MAX_TAIL_BYTES = 8192
