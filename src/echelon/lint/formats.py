@@ -18,7 +18,7 @@ WIDTH = 100
 INTRODUCTION = """\
 # Rules of echelon lint
 
-<!-- made by echelon.lint.docs from the table of rules; a test compares both -->
+<!-- made by echelon.lint.formats from the table of rules; a test compares both -->
 
 {errors} rules are errors: the job fails, hangs, or does not do what the script suggests. {warnings} are warnings:
 the job works until something happens, such as a second job on the node. `echelon lint --explain RULE` prints a section.
