@@ -6,8 +6,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from echelon.lint.check import lint_files
 from echelon.lint.rules import RULES
-from echelon.lint.run import lint_files
 
 FILES = 1000
 BODY = """

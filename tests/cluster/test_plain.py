@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from echelon.backends.plain import render
 from echelon.job import Job, LauncherOptions, Policies, Resources, Script, ScriptKind
-from echelon.plain import render
 from folder import UID
 from node import wait_for
 from pbs.server import Server

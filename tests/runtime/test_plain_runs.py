@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import echelon
+from echelon.backends.plain import render
 from echelon.job import EnvironmentSpec, Job, LauncherOptions, Policies, Resources, Script, ScriptKind
-from echelon.plain import render
 from running import SCRIPTS, marked_processes, wait_for
 
 pytestmark = pytest.mark.torch

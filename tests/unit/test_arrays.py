@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.backends.arrays import array_id, array_run, array_run_by_variable, parse_indices
+from echelon.backends.batch import array_id, array_run, array_run_by_variable, parse_indices
 from echelon.shell import Command
 
 

@@ -78,7 +78,9 @@ def test_help_loads_no_command(folder):
 def test_help_of_a_command_loads_only_the_facts_of_backends(folder):
     modules = loaded("from echelon.cli import main\nmain()", folder, "render", "--help")
     assert "echelon.backends.slurm" in modules
-    assert not {name for name in modules if name.startswith(("echelon.agent", "echelon.supervisor", "echelon.plain"))}
+    assert not {
+        name for name in modules if name.startswith(("echelon.agent", "echelon.supervisor", "echelon.backends.plain"))
+    }
     assert not {name for name in modules if name.endswith((".control", ".hosts"))}
 
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from echelon.system import programs
-from echelon.system.programs import ProcessResult, run_program
+from echelon.system import processes
+from echelon.system.processes import ProcessResult, run_program
 
 PYTHON = [sys.executable, "-c"]
 
@@ -18,7 +18,7 @@ def test_output_and_exit_code_of_a_tool():
 
 
 def test_endless_stderr_is_bounded_and_its_end_is_kept(monkeypatch):
-    monkeypatch.setattr(programs, "MAX_ERR_BYTES", 1000)
+    monkeypatch.setattr(processes, "MAX_ERR_BYTES", 1000)
     code = "import sys; [sys.stderr.write('x' * 1000) for _ in range(500)]; sys.stderr.write('the cause')"
     done = run_program([*PYTHON, code], os.environ, 60)
     assert len(done.err) == 1000
@@ -26,7 +26,7 @@ def test_endless_stderr_is_bounded_and_its_end_is_kept(monkeypatch):
 
 
 def test_endless_stdout_is_bounded(monkeypatch):
-    monkeypatch.setattr(programs, "MAX_OUT_BYTES", 1000)
+    monkeypatch.setattr(processes, "MAX_OUT_BYTES", 1000)
     done = run_program([*PYTHON, "print('x' * 500000)"], os.environ, 60)
     assert (done.code, done.out) == (0, "x" * 1000)
 
@@ -36,7 +36,7 @@ def test_tool_that_never_ends_is_killed_at_the_deadline():
     with pytest.raises(subprocess.TimeoutExpired) as late:
         run_program([*PYTHON, code], os.environ, 2)
     assert late.value.timeout == 2
-    assert len(late.value.output) <= programs.MAX_OUT_BYTES
+    assert len(late.value.output) <= processes.MAX_OUT_BYTES
 
 
 def test_tool_that_is_missing_is_an_os_error():

@@ -12,7 +12,7 @@ from echelon.agent.ranks import RankSet
 from echelon.codec import encode
 from echelon.diagnosis.evidence import ProcessState, RankEvidence
 from echelon.errors import EchelonError
-from echelon.masking import mask_secrets, mask_values
+from echelon.text import mask_secrets, mask_values
 
 COLLECT_SECONDS = 3.0
 MOST_FLIGHT_BYTES = 4 << 20

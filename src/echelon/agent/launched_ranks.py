@@ -8,8 +8,8 @@ import time
 
 from echelon.agent import cold_rank
 from echelon.agent.context import AgentContext
+from echelon.agent.deaths import NodeWatch
 from echelon.agent.environ import added_variables
-from echelon.agent.memory import NodeWatch
 from echelon.agent.rank_environ import place_ranks
 from echelon.agent.ranks import RankSet
 from echelon.agent.registration import Registration, ReservedPlace, WorkerRejected
@@ -18,8 +18,8 @@ from echelon.agent.worker import NODE_FOLDERS, pack_folders
 from echelon.backends import backend, mpi_remote_shell
 from echelon.backends.batch import step_variables_to_remove
 from echelon.diagnosis.kills import signal_name
+from echelon.environments.node_script import wrap_command
 from echelon.environments.pyxis import REMOVAL_SECONDS, container_flags, is_removed_after_use, runtime_environ
-from echelon.environments.wrap import wrap_command
 from echelon.job import Job
 from echelon.launchers import LaunchContext, Scope, launcher_scope, load_launcher
 from echelon.launchers.accelerate import read_configuration

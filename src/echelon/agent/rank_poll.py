@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from echelon.agent.evidence import flight_recorder
 from echelon.diagnosis.pace import LEAST_STEPS, NANOSECONDS, Pace, measure_pace, parse_calls
 from echelon.system import processes
-from echelon.wire.node_dir import NodeDir
-from echelon.wire.step_times import parse_step_marks
+from echelon.wire.node_dir import NodeDir, parse_step_marks
 
 ASK_SECONDS = 5.0
 """Between two questions to the same rank."""

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from echelon.agent.context import AgentContext
-from echelon.agent.deaths import collect_death, needs_evidence
-from echelon.agent.memory import NodeWatch
+from echelon.agent.deaths import NodeWatch, collect_death, needs_evidence
 from echelon.agent.rank_environ import place_ranks, rank_changes
 from echelon.agent.rank_poll import RankPoll
 from echelon.agent.starter_process import StarterProcess

@@ -14,7 +14,7 @@ from echelon.backends.batch import SchedulerFacts
 from echelon.backends.hosts import ConnectBackHosts, SchedulerView, Unreachable
 from echelon.errors import SchedulerError
 from echelon.job import Job
-from echelon.system import programs
+from echelon.system import processes
 
 COMMAND_SECONDS = 60.0
 
@@ -22,7 +22,7 @@ COMMAND_SECONDS = 60.0
 def run_command(argv: Sequence[str], environ: Mapping[str, str], facts: SchedulerFacts) -> str:
     """The output of the command. Raises Unreachable, or CalledProcessError if the scheduler refuses the request."""
     try:
-        done = programs.run_program(argv, environ, COMMAND_SECONDS)
+        done = processes.run_program(argv, environ, COMMAND_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unreachable(str(error)) from error
     if done.code == 0:

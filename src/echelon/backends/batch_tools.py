@@ -50,7 +50,7 @@ class Tools:
         """
         import subprocess  # here, because render must stay fast
 
-        from echelon.system.programs import run_program
+        from echelon.system.processes import run_program
 
         try:
             done = run_program(argv, environ, seconds)

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from echelon.backends.pbs.commands import find_tool
+from echelon.backends.pbs.hosts import find_tool
 from echelon.errors import EnvironmentProblem
 from echelon.job import Job
 from echelon.shell import export_lines, quote_word

@@ -1,4 +1,4 @@
-"""Writes data to stdout and messages to stderr. Colour and tables are used only on a terminal."""
+"""Writes data to stdout and messages to stderr, with colour and tables only on a terminal; finds the RUN to show."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import re
 import select
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from echelon.untrusted import TerminalLogCleaner, clean_for_terminal
+
+if TYPE_CHECKING:
+    from echelon.run_dir import RunDir
 
 MAX_MESSAGE_CHARACTERS = 16_000
 """Maximum length of one message, so that a tool with endless output does not fill the screen."""
@@ -22,6 +25,7 @@ LABEL = re.compile(r" *(?P<label>[a-z]+ {2,})?")
 QUOTED = re.compile(r" *\| ")
 WRAP_INDENT = 2
 _LOG = TerminalLogCleaner()
+optional_run = click.argument("run", required=False)
 
 
 def say(text: str) -> None:
@@ -142,3 +146,14 @@ def format_age(moment: float | None, now: float | None = None) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f}{unit}"
     return f"{seconds:.0f}s"
+
+
+def find_run_or_latest(word: str | None, environ: Mapping[str, str]) -> RunDir:
+    """Without a word the latest run, whose id is printed to stderr. Raises like `find_run`."""
+    from echelon.observe.find import find_run, latest_run  # not needed by most commands
+
+    if word is not None:
+        return find_run(word, environ)
+    run_dir = latest_run(environ)
+    say(f"latest run: {run_dir.run_id}")
+    return run_dir

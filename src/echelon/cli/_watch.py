@@ -12,7 +12,7 @@ from types import FrameType
 import click
 
 from echelon.backends import backend
-from echelon.backends.arrays import array_id
+from echelon.backends.batch import array_id
 from echelon.cli._output import print_verdict, redirect_to_null, say, write_bytes
 from echelon.cli.cancel import cancel_order, pair_with_states
 from echelon.errors import NO_VERDICT, EchelonError

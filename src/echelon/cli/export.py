@@ -11,7 +11,7 @@ import click
 
 from echelon.cli._options import debug_option
 from echelon.cli._output import say
-from echelon.environments.wrap import wrap_command
+from echelon.environments.node_script import wrap_command
 from echelon.errors import ConfigError, EnvironmentProblem
 from echelon.events import read_events
 from echelon.observe.checkpoints import CheckpointSource, find_checkpoint_source, newest_intact_checkpoint

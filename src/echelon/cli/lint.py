@@ -11,11 +11,10 @@ import click
 from echelon.cli._options import debug_option
 from echelon.cli._output import print_json, say
 from echelon.errors import ConfigError, EnvironmentProblem
+from echelon.lint.check import chosen_rules, find_rule, is_chosen, lint_files, split_names, wants_shellcheck
 from echelon.lint.formats import report_as_json, report_as_sarif
 from echelon.lint.model import Report, Severity
 from echelon.lint.rules import RULES
-from echelon.lint.run import lint_files
-from echelon.lint.select import chosen_rules, find_rule, is_chosen, split_names, wants_shellcheck
 from echelon.lint.shellcheck import MOST_SCRIPTS, find_shellcheck
 from echelon.lint.text_output import format_report, format_rule, format_summary
 from echelon.untrusted import clean_for_terminal

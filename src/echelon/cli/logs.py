@@ -12,8 +12,7 @@ import click
 from echelon.attempt_dir import AttemptDir
 from echelon.backends import backend
 from echelon.cli._options import debug_option
-from echelon.cli._output import print_json, write_bytes
-from echelon.cli._runs import find_run_or_latest, optional_run
+from echelon.cli._output import find_run_or_latest, optional_run, print_json, write_bytes
 from echelon.errors import ConfigError
 from echelon.observe.follow import QueryTimer
 from echelon.observe.logs import NodeTail, RankTail, rank_logs

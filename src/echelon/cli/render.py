@@ -9,13 +9,12 @@ from typing import Any
 import click
 
 from echelon.backends import backend
-from echelon.backends.arrays import array_run_by_variable
+from echelon.backends.batch import array_run_by_variable
 from echelon.cli._options import ScriptCommand, build_request, debug_option, job_options
 from echelon.cli._output import print_json, print_table, say
 from echelon.codec import encode
-from echelon.environments.node_script import node_script
+from echelon.environments.node_script import node_script, wrap_command
 from echelon.environments.pyxis import container_flags
-from echelon.environments.wrap import wrap_command
 from echelon.job import Job
 from echelon.launchers import LaunchContext, Scope, launcher_scope, load_launcher
 from echelon.launchers.accelerate import read_configuration
@@ -81,7 +80,7 @@ def command(ctx: click.Context, /, plain: bool, explain: bool, as_json: bool, **
 
 
 def _plain_script(job: Job) -> str:
-    from echelon.plain import plain_remarks, render
+    from echelon.backends.plain import plain_remarks, render
 
     script = render(job, os.environ)
     for remark in plain_remarks(job):

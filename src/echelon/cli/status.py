@@ -8,8 +8,7 @@ import time
 import click
 
 from echelon.cli._options import debug_option
-from echelon.cli._output import format_age, print_json, print_table
-from echelon.cli._runs import find_run_or_latest, optional_run
+from echelon.cli._output import find_run_or_latest, format_age, optional_run, print_json, print_table
 from echelon.codec import encode
 from echelon.observe.status import RunStatus, status_of
 from echelon.text import format_steps, plural

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from echelon.backends.arrays import array_id
+from echelon.backends.batch import array_id
 from echelon.cli._options import ScriptCommand, build_request, debug_option, job_options
 from echelon.cli._output import say
 from echelon.run_dir import RunDir, runs_folder

@@ -7,8 +7,7 @@ import os
 import click
 
 from echelon.cli._options import debug_option
-from echelon.cli._output import print_json, print_verdict
-from echelon.cli._runs import find_run_or_latest, optional_run
+from echelon.cli._output import find_run_or_latest, optional_run, print_json, print_verdict
 from echelon.observe.full_verdict import format_full, verdict_json
 from echelon.observe.status import status_of
 from echelon.observe.verdict import format_verdict

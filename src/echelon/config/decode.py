@@ -11,7 +11,7 @@ from typing import Any
 
 from echelon.backends import DEFAULT as DEFAULT_BACKEND
 from echelon.backends import Backend, backend
-from echelon.backends.arrays import parse_indices
+from echelon.backends.batch import parse_indices
 from echelon.config.environment import choose_python, environment_spec
 from echelon.config.options import BY_KEY
 from echelon.config.parse import decode_setting, format_duration

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from echelon.diagnosis.activity import ActivityKind
 from echelon.diagnosis.causes import Cause
 from echelon.diagnosis.evidence import RankEvidence
-from echelon.diagnosis.hang_case import Case, prepare_case
 from echelon.diagnosis.hang_text import (
+    Case,
     describe_activity,
     format_collective,
     format_mismatch,
+    prepare_case,
 )
 from echelon.diagnosis.history import Failure
 from echelon.diagnosis.matching import (
@@ -26,7 +27,7 @@ from echelon.diagnosis.matching import (
     is_default,
     last_common,
 )
-from echelon.diagnosis.ranks import format_ranks, format_waiting, group_ranks
+from echelon.text import format_ranks, format_waiting, group_ranks
 
 
 class HangCause(enum.Enum):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from echelon.diagnosis.pace import Pace
-from echelon.diagnosis.ranks import format_ranks_with_host
+from echelon.text import format_ranks_with_host
 
 SLOW_FACTOR = 1.5
 """A rank is slow if its own time is this multiple of the median of the other ranks. Four healthy ranks that share two

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from echelon.diagnosis.evidence import Frame, ProcessState, ThreadStack
-from echelon.diagnosis.ranks import format_ranks
+from echelon.text import format_ranks
 from echelon.untrusted import clean_for_terminal
 
 MOST_TEXT = 512 << 10

@@ -10,10 +10,10 @@ from typing import Any
 from echelon.codec import decode
 from echelon.doctor.checks import CHECKS, clock, compute, gpus, names, sharing, software
 from echelon.doctor.collective import judge_reduce
+from echelon.doctor.meeting import MARK
 from echelon.doctor.model import Finding, Node, Plan, Result, Severity, number
 from echelon.doctor.pairs import NAME as PAIRS
 from echelon.doctor.pairs import judge_pairs
-from echelon.doctor.place import MARK
 from echelon.untrusted import parse_json
 
 ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}

@@ -117,3 +117,11 @@ def mapping(facts: Facts, key: str) -> Mapping[str, Any]:
 def items(facts: Facts, key: str) -> Sequence[Any]:
     value = facts.get(key)
     return value if isinstance(value, (list, tuple)) else ()
+
+
+def error(check: str, node: str, what: str, why: str = "", fix: str = "") -> Finding:
+    return Finding(severity=Severity.ERROR, check=check, node=node, what=what, why=why, fix=fix, excludes=(node,))
+
+
+def warning(check: str, node: str, what: str, why: str = "", fix: str = "") -> Finding:
+    return Finding(severity=Severity.WARNING, check=check, node=node, what=what, why=why, fix=fix)

@@ -20,8 +20,8 @@ from echelon.doctor.collective import TorchProcess
 from echelon.doctor.coordinator import ARRIVAL_SECONDS, PAIR_SECONDS, start_coordinator
 from echelon.doctor.isolate import run_checks, run_isolated
 from echelon.doctor.link import ACCEPT_SECONDS, Endpoint, measure, mtu_of, open_sockets, serve
+from echelon.doctor.meeting import Place, emit, emit_result
 from echelon.doctor.model import Plan, Result
-from echelon.doctor.place import Place, emit, emit_result
 from echelon.system import processes
 from echelon.untrusted import parse_json
 from echelon.wire.channel import Channel, ChannelClosed, connect

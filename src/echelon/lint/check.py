@@ -1,4 +1,4 @@
-"""Checks scripts by all rules, and leaves out what a comment ignores. Pure, apart from the parser."""
+"""Checks scripts by the chosen rules, leaves out what a comment ignores, and makes one report of all files."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from echelon.lint.model import Finding, Hit, Rule, Skipped
-from echelon.lint.rules import BY_ID
-from echelon.lint.script import JobScript, Source
+from echelon.errors import ConfigError
+from echelon.lint.migrate.command import find_replacement
+from echelon.lint.model import Finding, Hit, Replacement, Report, Rule, Skipped
+from echelon.lint.rules import BY_ID, RULES
+from echelon.lint.script import JobScript, Source, parse_script
+from echelon.lint.shellcheck import run_shellcheck
+from echelon.lint.sources import find_companion, find_files, read_sources
 from echelon.text import suggest_closest
 
 IGNORE = re.compile(r"echelon:\s*ignore(?P<file>-file)?\[(?P<rules>[^\]]*)\]")
 SHELLCHECK_RULE = re.compile(r"SC\d{4}")
-TOO_DEEP = "nested too deeply"
+EVERY_RULE = "echelon lint --rules lists them"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +58,6 @@ def unknown_names(path: str, ignored: Ignored) -> Iterator[Skipped]:
             yield Skipped(path=path, reason=f"unknown rule {name!r} in a comment{f'; {guess}' if guess else ''}")
 
 
-def parse_script(source: Source) -> JobScript | Skipped:
-    try:
-        return JobScript(source)
-    except RecursionError:
-        return Skipped(path=source.path, reason=TOO_DEEP)
-
-
 def check_script(script: JobScript, rules: Sequence[Rule]) -> Iterator[Finding]:
     for rule in rules:
         for hit in rule.check(script):
@@ -93,3 +90,110 @@ def without_ignored(findings: Iterable[Finding], ignored: Ignored) -> list[Findi
     return sorted(
         {one for one in findings if not ignored.covers(one)}, key=lambda one: (one.line, one.severity.value, one.rule)
     )
+
+
+# Rules chosen by --select and --ignore
+
+
+def split_names(texts: Iterable[str]) -> list[str]:
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
+def find_rule(name: str, origin: str) -> Rule:
+    if name not in BY_ID:
+        raise ConfigError(f"unknown rule {name!r}", origin=origin, hint=suggest_closest(name, BY_ID) or EVERY_RULE)
+    return BY_ID[name]
+
+
+def check_names(names: Iterable[str], origin: str) -> None:
+    for name in names:
+        if not SHELLCHECK_RULE.fullmatch(name):
+            find_rule(name, origin)
+
+
+def chosen_rules(select: Sequence[str], ignore: Sequence[str]) -> tuple[Rule, ...]:
+    """All rules without --select. Raises ConfigError."""
+    check_names(select, "--select")
+    check_names(ignore, "--ignore")
+    return tuple(rule for rule in RULES if (not select or rule.id in select) and rule.id not in ignore)
+
+
+def is_chosen(finding: Finding, select: Sequence[str], ignore: Sequence[str]) -> bool:
+    """For the findings of shellcheck, which have no rule here."""
+    return finding.rule not in ignore and (not select or finding.rule in select)
+
+
+def wants_shellcheck(select: Sequence[str]) -> bool:
+    return not select or any(SHELLCHECK_RULE.fullmatch(name) for name in select)
+
+
+# All files of a command line
+
+
+class _Collector:
+    """Collects what the scripts of all files have."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.rules = rules
+        self.files = 0
+        self.findings: dict[str, list[Finding]] = {}
+        self.ignored: dict[str, Ignored] = {}
+        self.replacements: list[Replacement] = []
+        self.skipped: list[Skipped] = []
+        self.whole: list[Source] = []
+        """The scripts for shellcheck."""
+
+    def read(self, name: str, *, from_folder: bool) -> None:
+        sources = read_sources(name, from_folder=from_folder)
+        if isinstance(sources, Skipped):
+            self.skipped.append(sources)
+            return
+        self.files += bool(sources) or not from_folder
+        for source in sources:
+            self._check(source, sources)
+
+    def _check(self, source: Source, others: Sequence[Source]) -> None:
+        script = parse_script(source)
+        if isinstance(script, Skipped):
+            self.skipped.append(script)
+            return
+        note = broken_note(script)
+        if note is not None:
+            self.skipped.append(note)
+        elif script.is_whole and script.is_shell and (script.is_batch or script.shebang is not None):
+            self.whole.append(source)
+        self.add(check_script(script, self.rules), source)
+        replacement = find_replacement(script, lambda name: find_companion(source, name, others))
+        if replacement is not None:
+            self.replacements.append(replacement)
+
+    def add(self, findings: Iterable[Finding], source: Source) -> None:
+        self.findings.setdefault(source.path, []).extend(findings)
+        if source.path not in self.ignored:
+            self.ignored[source.path] = read_ignored(source.document)
+            self.skipped += unknown_names(source.path, self.ignored[source.path])
+
+    def report(self) -> Report:
+        kept = [one for path, found in self.findings.items() for one in without_ignored(found, self.ignored[path])]
+        return Report(
+            findings=tuple(kept),
+            replacements=tuple(self.replacements),
+            skipped=tuple(self.skipped),
+            files=self.files,
+        )
+
+
+def lint_files(
+    names: Sequence[str], rules: Sequence[Rule], *, shellcheck: str | None = None, most: int | None = None
+) -> Report:
+    """`shellcheck` is the path of the program; None leaves it out, and so do more than `most` scripts.
+
+    Raises EnvironmentProblem without a parser.
+    """
+    collector = _Collector(rules)
+    for name, from_folder in find_files(names):
+        collector.read(name, from_folder=from_folder)
+    if shellcheck is not None and (most is None or len(collector.whole) <= most):
+        for source, finding in run_shellcheck(collector.whole, shellcheck):
+            collector.add([finding], source)
+    return collector.report()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from echelon.lint.directives import Dialect, first_command_line
-from echelon.lint.names import names
+from echelon.lint.model import names
 
 SHELL_LANGUAGES = names(
     "sh bash shell zsh ksh slurm sbatch pbs console shell-session shellsession sh-session terminal text txt none "

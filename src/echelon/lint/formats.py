@@ -1,17 +1,28 @@
-"""A report as JSON, and as SARIF 2.1.0 for code hosts and editors. Pure."""
+"""A report as JSON, and as SARIF 2.1.0 for code hosts and editors; the rules as a page of the documentation. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
 from echelon.lint.model import Finding, Report, Rule, Severity
+from echelon.lint.rules import FAMILIES, RULES
+from echelon.lint.text_output import fold_source
 from echelon.version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 JSON_VERSION = 1
+WIDTH = 100
+INTRODUCTION = """\
+# Rules of echelon lint
+
+<!-- made by echelon.lint.formats from the table of rules; a test compares both -->
+
+{errors} rules are errors: the job fails, hangs, or does not do what the script suggests. {warnings} are warnings:
+the job works until something happens, such as a second job on the node. `echelon lint --explain RULE` prints a section.
+"""
 
 
 def report_as_json(report: Report) -> dict[str, Any]:
@@ -95,3 +106,47 @@ def _uri(path: str) -> str:
     posix = PurePosixPath(path)
     quoted = quote(str(posix))
     return f"file://{quoted}" if posix.is_absolute() else quoted
+
+
+# The page of the rules in the documentation, made from the table of rules
+
+
+def rules_page() -> str:
+    """The text of docs/lint/rules.md.
+
+    python -c "from echelon.lint.formats import rules_page; print(rules_page(), end='')" >docs/lint/rules.md
+    """
+    errors = sum(rule.severity is Severity.ERROR for rule in RULES)
+    introduction = INTRODUCTION.format(errors=errors, warnings=len(RULES) - errors)
+    return "\n".join((introduction, *_table(), *(part for title in FAMILIES for part in _family(title))))
+
+
+def _table() -> Iterator[str]:
+    yield "| rule | severity | reason |"
+    yield "|---|---|---|"
+    escaped = "\\|"
+    for rule in RULES:
+        yield f"| [{rule.id}](#{rule.id}) | {rule.severity.value} | {rule.reason.replace('|', escaped)} |"
+
+
+def _family(title: str) -> Iterator[str]:
+    yield f"\n## {title}"
+    for rule in FAMILIES[title]:
+        yield from _section(rule)
+
+
+def _section(rule: Rule) -> Iterator[str]:
+    yield f"\n### {rule.id}\n"
+    yield f"{rule.severity.value.capitalize()}. {rule.reason}\n"
+    yield f"In practice: {rule.practice}\n"
+    yield "With the trap:\n"
+    yield from _code(rule.bad)
+    yield "\nWithout it:\n"
+    yield from _code(rule.good)
+
+
+def _code(text: str) -> Iterator[str]:
+    yield "```bash"
+    for line in text.rstrip().split("\n"):
+        yield from fold_source(line, WIDTH)
+    yield "```"

@@ -1,4 +1,4 @@
-"""What the linter reports: findings, the rules they come from, and the files that could not be read."""
+"""What the linter reports: findings, their rules, and files that could not be read; sets of names for its tables."""
 
 from __future__ import annotations
 
@@ -87,3 +87,8 @@ class Report:
 
     def count(self, severity: Severity) -> int:
         return sum(finding.severity is severity for finding in self.findings)
+
+
+def names(text: str) -> frozenset[str]:
+    """A set of names, written as one text."""
+    return frozenset(text.split())

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from echelon.errors import EnvironmentProblem
-from echelon.lint.names import names
+from echelon.lint.model import names
 from echelon.lint.syntax import Assignment, Command, Comment, Scope, Shell, Statement, Word
 from echelon.lint.words import WordReader, hide_placeholders
 

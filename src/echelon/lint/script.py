@@ -8,7 +8,7 @@ from functools import cached_property
 
 from echelon.lint.directives import Dialect, Directive, active_directives, dialect_of, options_of
 from echelon.lint.launches import Launch, expand, find_launches
-from echelon.lint.names import names
+from echelon.lint.model import Skipped, names
 from echelon.lint.parse import parse_shell
 from echelon.lint.request import Request, request_of
 from echelon.lint.syntax import Command, Shell
@@ -19,6 +19,7 @@ TEMPLATE = re.compile(r"!TBG_|\{\{|\{%|<%|%%\w+%%|^\s*%\s*(if|for)\b|@[A-Z][A-Z_
 """Marks of programs that fill in a script before it is submitted."""
 INTERPRETER = re.compile(r"#!\s*(\S+)(.*)")
 SHELL_NAMES = names("sh bash dash ksh zsh")
+TOO_DEEP = "nested too deeply"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,3 +169,10 @@ def _parse_flags(text: str) -> set[str]:
     if re.search(r"(?:^|\s)-[a-z]*o\s+pipefail\b", text):
         found.add("pipefail")
     return found
+
+
+def parse_script(source: Source) -> JobScript | Skipped:
+    try:
+        return JobScript(source)
+    except RecursionError:
+        return Skipped(path=source.path, reason=TOO_DEEP)

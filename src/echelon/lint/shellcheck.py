@@ -12,7 +12,7 @@ from typing import Any
 
 from echelon.lint.model import Finding, Severity
 from echelon.lint.script import Source
-from echelon.system.programs import run_program
+from echelon.system.processes import run_program
 from echelon.untrusted import clean_for_terminal, parse_json
 
 SECONDS = 120.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from echelon.lint.names import names
+from echelon.lint.model import names
 from echelon.lint.words import OPEN
 
 SHORT = {

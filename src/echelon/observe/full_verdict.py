@@ -8,13 +8,18 @@ from typing import Any
 
 from echelon.codec import encode
 from echelon.diagnosis.evidence import Child, Frame, ProcessState, RankEvidence, ThreadStack
-from echelon.diagnosis.ranks import format_ranks
 from echelon.diagnosis.stacks import is_own_code
-from echelon.observe.evidence import SavedRank, clean_value, describe_ranks
 from echelon.observe.status import RunStatus
-from echelon.observe.verdict import format_verdict, known_verdict, saved_evidence
+from echelon.observe.verdict import (
+    SavedRank,
+    clean_value,
+    describe_ranks,
+    format_verdict,
+    known_verdict,
+    saved_evidence,
+)
 from echelon.run_dir import RunDir
-from echelon.text import plural
+from echelon.text import format_ranks, plural
 
 SCHEMA = 1
 """Changes only if a field is removed or gets another meaning."""

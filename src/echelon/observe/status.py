@@ -1,9 +1,9 @@
-"""The status of a run, from its directory and its scheduler."""
+"""The status of a run, from its directory and its scheduler, with the ranks that slow the others down."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ from echelon.errors import SchedulerError
 from echelon.events import Event, Kind, read_events
 from echelon.lease import is_held
 from echelon.observe.reconcile import QueryFailed, RunEvidence, reconcile
-from echelon.observe.slow import slow_sentences
 from echelon.run_dir import RunDir
 from echelon.states import JobState, JobStatus
 from echelon.untrusted import parse_json, read_regular
@@ -23,6 +22,7 @@ STATE_BY_OUTCOME = {
     "failed": JobState.FAILED,
     "cancelled": JobState.CANCELLED,
 }
+NEW_RANKS = (Kind.SUBMITTED, Kind.STARTED, Kind.GENERATION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,3 +232,26 @@ def read_verdict(run_dir: RunDir, attempt: int) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return data if isinstance(data, dict) else None
+
+
+def slow_sentences(events: Iterable[Event]) -> tuple[str, ...]:
+    """One sentence for each slowness that has not ended. A new generation starts without any."""
+    found: dict[frozenset[int], str] = {}
+    for event in events:
+        if event.kind in NEW_RANKS:
+            found.clear()
+        elif event.kind is Kind.SLOW:
+            _apply_slow_event(found, event)
+    return tuple(found.values())
+
+
+def _apply_slow_event(found: dict[frozenset[int], str], event: Event) -> None:
+    ranks, change = _parse_ranks(event.fields.get("ranks")), event.fields.get("change")
+    for known in [known for known in found if change == "ended" and known <= ranks]:
+        del found[known]
+    if change == "chronic":
+        found[ranks] = str(event.fields.get("text"))
+
+
+def _parse_ranks(value: Any) -> frozenset[int]:
+    return frozenset(rank for rank in value if isinstance(rank, int)) if isinstance(value, list) else frozenset()

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from echelon.observe.evidence import SavedRank, clean_text, clean_value, describe_ranks, read_evidence
+from echelon.attempt_dir import AttemptDir
+from echelon.codec import decode
+from echelon.diagnosis.activity import classify
+from echelon.diagnosis.evidence import Child, ProcessState, RankEvidence
+from echelon.diagnosis.hang_text import describe_activity
+from echelon.diagnosis.stacks import parse_stacks
 from echelon.observe.status import RunStatus, read_verdict
 from echelon.run_dir import RunDir
 from echelon.states import JobState
-from echelon.untrusted import open_regular
+from echelon.text import group_ranks, mask_secrets
+from echelon.untrusted import clean_for_terminal, open_regular, parse_json, read_regular
 
 MAX_TAIL_BYTES = 8192
 MOST_TRACEBACK_LINES = 20
@@ -19,6 +28,12 @@ MOST_LINE = 400
 """Characters of a detail line. A rank may print a line of any length."""
 HANG = "hang_"
 """The causes of hangs start with it."""
+MOST_RANKS = 4096
+MOST_EVIDENCE_BYTES = 1 << 20
+MOST_STACK_BYTES = 1 << 20
+MOST_TEXT = 8000
+"""Characters of one string. A longer one loses its middle: a traceback has its cause at the end."""
+DUMP_HEAD = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d), generation (\d+)$", re.MULTILINE)
 
 
 def format_verdict(run_dir: RunDir, status: RunStatus) -> str:
@@ -98,3 +113,78 @@ def _job_output_tail(run_dir: RunDir) -> list[str]:
     except OSError:
         return []
     return [clean_text(line) for line in text.splitlines()[-5:]]
+
+
+# What the agents have saved about the ranks of a hang. All of it is untrusted and bounded
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedRank:
+    time: str
+    """When it was saved, on the clock of the node."""
+    evidence: RankEvidence
+
+
+def read_evidence(attempt: AttemptDir, generation: int) -> tuple[SavedRank, ...]:
+    """By rank. Evidence of an earlier generation is left out: its ranks hung and were restarted."""
+    ranks = sorted(number for path in attempt.all_stacks(generation) if (number := _rank_of(path)) is not None)
+    found = [_read_rank(attempt, rank, generation) for rank in ranks[:MOST_RANKS]]
+    return tuple(one for one in found if one is not None)
+
+
+def _rank_of(path: Path) -> int | None:
+    name = path.stem.removeprefix("rank-")
+    return int(name) if name.isdecimal() and name.isascii() and len(name) < 9 else None
+
+
+def _read_rank(attempt: AttemptDir, rank: int, generation: int) -> SavedRank | None:
+    text = _tail(attempt.rank_stacks(rank, generation))
+    heads = list(DUMP_HEAD.finditer(text))
+    if not heads or int(heads[-1][2]) != generation:
+        return None
+    try:
+        data = clean_value(parse_json(read_regular(attempt.rank_evidence(rank, generation), MOST_EVIDENCE_BYTES)))
+        evidence = decode(RankEvidence, data)
+    except (OSError, ValueError):
+        evidence = RankEvidence(rank=rank, threads=parse_stacks(text[heads[-1].end() :]))
+    return SavedRank(time=heads[-1][1], evidence=_mask_commands(replace(evidence, rank=rank)))
+
+
+def _tail(path: Path) -> str:
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_STACK_BYTES))
+            return file.read(MOST_STACK_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _mask_commands(one: RankEvidence) -> RankEvidence:
+    children = tuple(Child(process=_mask_command(child.process), threads=child.threads) for child in one.children)
+    return replace(one, process=one.process and _mask_command(one.process), children=children)
+
+
+def _mask_command(process: ProcessState) -> ProcessState:
+    return replace(process, command=mask_secrets(process.command))
+
+
+def clean_value(value: Any) -> Any:
+    """A copy of a JSON value without escape sequences and secrets. Long strings are cut."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, dict):
+        return {clean_text(str(key)): clean_value(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [clean_value(item) for item in value]
+    return value
+
+
+def clean_text(text: str) -> str:
+    half = MOST_TEXT // 2
+    short = text if len(text) <= MOST_TEXT else f"{text[:half]} ... {text[-half:]}"
+    return mask_secrets(clean_for_terminal(short))
+
+
+def describe_ranks(saved: Sequence[SavedRank]) -> tuple[str, ...]:
+    """What each rank did: `ranks 0-2: waiting in all_reduce at train.py:61`."""
+    return group_ranks({one.evidence.rank: describe_activity(classify(one.evidence)) for one in saved})

@@ -15,7 +15,7 @@ from typing import Any
 from echelon.backends import REGISTRY
 
 PACKAGE = Path(__file__).parents[1]
-CONTROL_ONLY = ("cli", "config", "lint", "observe", "submission", "plain.py", "__main__.py")
+CONTROL_ONLY = ("cli", "config", "lint", "observe", "submission", "__main__.py")
 """Files and folders that the node side does not need."""
 ENTRY = "from echelon.node_side import main\n\nmain()\n"
 REGISTER = "from echelon.backends import REGISTRY\n\nREGISTRY.update({!r})\n"

@@ -24,8 +24,7 @@ from echelon.submission.snapshot_files import (
     is_junk,
     select_files,
 )
-from echelon.system.links import link_or_copy
-from echelon.system.project import path_in_project
+from echelon.system.project import link_or_copy, path_in_project
 from echelon.text import format_size, parse_size, plural
 
 FICLONE = 0x40049409  # from linux/fs.h

@@ -12,7 +12,7 @@ from typing import Any
 
 from echelon import lease
 from echelon.backends import backend
-from echelon.backends.arrays import array_run, array_run_by_variable, parse_indices
+from echelon.backends.batch import array_run, array_run_by_variable, parse_indices
 from echelon.config.environment import check_environment
 from echelon.config.preflight import check_target
 from echelon.environments.node_script import node_script
@@ -26,7 +26,7 @@ from echelon.run_dir import RunDir, new_run_id, write_error
 from echelon.submission import git
 from echelon.submission.bundle import node_side
 from echelon.submission.snapshot import link_snapshot, project_root, take_snapshot
-from echelon.system.links import link_or_copy
+from echelon.system.project import link_or_copy
 from echelon.system.trust import check_runs_folder
 from echelon.version import __version__
 

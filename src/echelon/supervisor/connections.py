@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from echelon.backends.hosts import Hosts
-from echelon.environments.wrap import entry_problem, output_tail, wrap_command
+from echelon.environments.node_script import entry_problem, output_tail, wrap_command
+from echelon.environments.pyxis import Retries, retry_warning
 from echelon.job import Job
 from echelon.launchers import Scope, launcher_scope
 from echelon.placement import Placement
 from echelon.run_dir import RunDir
-from echelon.supervisor.container_retries import Retries, retry_warning
 from echelon.supervisor.pending_connections import PendingConnections
 from echelon.supervisor.state import CheckNodes, StartRanks
 from echelon.wire.channel import Channel, ChannelClosed, poll_events, store_key

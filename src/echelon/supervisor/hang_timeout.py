@@ -1,9 +1,14 @@
-"""The learned hang timeout: how long a run may be silent, judged by the step times that it has shown. Pure."""
+"""Judges the step times of a run: the learned hang timeout, and the ranks that slow the others down. Pure."""
 
 from __future__ import annotations
 
 import statistics
 from collections import deque
+from collections.abc import Collection, Iterable
+
+from echelon.diagnosis.pace import Pace
+from echelon.diagnosis.slow import SlowRanks, Verdict
+from echelon.wire.messages import Sample
 
 LEAST_SECONDS = 60.0
 MOST_SECONDS = 30 * 60.0
@@ -108,3 +113,29 @@ def hang_timeout(
 def group_bound(process_group_timeout: float) -> float:
     """Well below the timeout of the process group, so that evidence is collected before torch aborts the rank."""
     return max(LEAST_SECONDS, SHARE_OF_GROUP * process_group_timeout)
+
+
+# Ranks that slow the others down. They are reported, and never stopped or restarted
+
+
+class SlowWatch:
+    """The pace of the ranks of one generation. A look needs a new pace of every living rank."""
+
+    def __init__(self, expected: int = 0) -> None:
+        self._expected = expected
+        self._hosts: dict[int, str] = {}
+        self._paces: dict[int, Pace] = {}
+        self._ranks = SlowRanks(hosts=self._hosts)
+
+    def observe(self, host: str, samples: Iterable[Sample]) -> None:
+        for sample in samples:
+            if sample.pace is not None:
+                self._hosts[sample.rank], self._paces[sample.rank] = host, sample.pace
+
+    def changes(self, living: Collection[int]) -> list[Verdict]:
+        """Verdicts since the last call. Empty while a rank has not reported, and after the first rank has exited."""
+        if len(living) < self._expected or len(self._paces) < self._expected:
+            return []
+        paces = dict(self._paces)
+        self._paces.clear()
+        return self._ranks.look(paces)

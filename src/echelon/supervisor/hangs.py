@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from echelon.diagnosis.ranks import format_ranks
 from echelon.supervisor.hang_timeout import LEAST_SECONDS, MOST_SECONDS, UNSEEN_SECONDS, StepTimes, hang_timeout
+from echelon.text import format_ranks
 from echelon.wire.messages import Sample
 
 # An idle rank still uses some CPU (watchdog threads, timers). Below this share of a core it counts as idle.

@@ -16,11 +16,10 @@ from echelon.job import Job
 from echelon.supervisor.clock import Clock, phase_limit
 from echelon.supervisor.connections import Agents
 from echelon.supervisor.gathering import initial_decision
-from echelon.supervisor.hang_timeout import GLOO_SECONDS, NCCL_SECONDS, StepTimes
+from echelon.supervisor.hang_timeout import GLOO_SECONDS, NCCL_SECONDS, SlowWatch, StepTimes
 from echelon.supervisor.hangs import HangDetector
 from echelon.supervisor.journal import Journal
 from echelon.supervisor.scheduler_poll import SchedulerPoll
-from echelon.supervisor.slow_watch import SlowWatch
 from echelon.supervisor.state import (
     Action,
     AgentLost,

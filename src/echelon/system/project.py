@@ -1,8 +1,9 @@
-"""The folder that ranks run in: the user's folder or the snapshot. Packs the snapshot into one file for ssh hosts."""
+"""The folder that ranks run in: the user's folder or the snapshot. Packs it for ssh hosts, links it for arrays."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tarfile
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from echelon.errors import EnvironmentProblem
 from echelon.job import Job, ScriptKind
-from echelon.run_dir import RunDir
+from echelon.run_dir import RunDir, write_error
 
 
 def read_runnable_job(run_dir: RunDir) -> Job:
@@ -111,3 +112,31 @@ def unpack_snapshot(archive: Path, code: Path) -> None:
         else:
             tar.extractall(code)  # noqa: S202  our own archive, made by pack
     archive.unlink()
+
+
+# Files that all runs of an array share
+
+
+def link_or_copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Links the file. Copies with the permissions of the source if it cannot link. Raises EnvironmentProblem.
+
+    Some file systems have no hard links; others limit the number of links to one file.
+    """
+    try:
+        os.link(source, target)
+    except OSError:
+        try:
+            _copy(source, target)
+        except OSError as error:
+            raise write_error(Path(target), error) from error
+
+
+def _copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    with Path(source).open("rb") as reader, os.fdopen(_create_private_file(target), "wb") as writer:
+        shutil.copyfileobj(reader, writer, 1 << 20)
+        os.fchmod(writer.fileno(), os.fstat(reader.fileno()).st_mode & 0o777)
+
+
+def _create_private_file(target: str | os.PathLike[str]) -> int:
+    """Opens a new file that only its owner can read from the start. Raises OSError if it exists."""
+    return os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

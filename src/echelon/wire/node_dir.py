@@ -1,4 +1,4 @@
-"""The node-local folder that an agent shares with its ranks: notice flag, progress, errors, stacks."""
+"""The node-local folder that an agent shares with its ranks: notice flag, progress, step times, errors, stacks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from echelon.diagnosis.pace import StepMark
 from echelon.run_dir import RUN_ID
-from echelon.train.step_clock import HEADER_BYTES, PAGE_BYTES
+from echelon.train.progress import HEADER_BYTES, PAGE_BYTES, SLOT_CELLS
 from echelon.untrusted import parse_json, read_end, read_regular
 from echelon.wire.messages import ErrorRecord
 
@@ -31,9 +32,10 @@ OWN_FRAMES = re.compile(r'^ *File "[^"]*echelon/agent/run_script\.py", line \d+ 
 """The call of the script, and below it only frames of echelon."""
 PROGRESS = struct.Struct("qq")  # step and committed step, -1 for none yet
 NO_PROGRESS = PROGRESS.pack(-1, -1) + bytes(PAGE_BYTES - HEADER_BYTES)
-"""The times of the last steps follow, see `train/step_clock`."""
+"""The times of the last steps follow, see `train/progress`."""
 RESTORED = re.compile(r"([0-9]{1,18}) ([A-Za-z0-9._-]{1,64})")
 MAX_RESTORED_BYTES = 100
+SLOT = struct.Struct(f"{SLOT_CELLS}q")
 
 
 class NodeDir:
@@ -190,3 +192,16 @@ def parse_error(data: dict[str, Any]) -> ErrorRecord:
     kind, _, message = str(inner["message"]).partition(": ")
     extra = inner["extraInfo"]
     return ErrorRecord(time=float(extra["timestamp"]), type=kind, message=message, traceback=str(extra["py_callstack"]))
+
+
+def parse_step_marks(page: bytes) -> list[StepMark]:
+    """The last steps, oldest first. Empty for a page of another form. Leaves out steps that are being written."""
+    if len(page) != PAGE_BYTES:
+        return []
+    slots = SLOT.iter_unpack(page[HEADER_BYTES:])
+    marks = [StepMark(step=step, began=began, ended=ended, input_ns=wait) for step, began, ended, wait in slots]
+    return sorted(filter(_is_plausible, marks), key=lambda mark: mark.step)
+
+
+def _is_plausible(mark: StepMark) -> bool:
+    return mark.step >= 0 and 0 < mark.began < mark.ended and mark.input_ns <= mark.ended - mark.began

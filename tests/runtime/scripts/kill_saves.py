@@ -21,7 +21,7 @@ import torch.distributed as dist
 from echelon.train.checkpoint import file_format
 from echelon.train.checkpoint.capture import plan_capture
 from echelon.train.checkpoint.consensus import Consensus
-from echelon.train.checkpoint.fence import RunContext
+from echelon.train.checkpoint.folder import RunContext
 from echelon.train.checkpoint.reader import CheckpointReader
 from echelon.train.checkpoint.retention import Retention, remove_leftovers
 from echelon.train.checkpoint.saver import Saver

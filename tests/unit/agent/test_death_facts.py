@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from echelon.agent.deaths import collect_death, named_disk, needs_evidence
-from echelon.agent.memory import NodeWatch
+from echelon.agent.deaths import NodeWatch, collect_death, named_disk, needs_evidence
 from echelon.diagnosis.death_evidence import DiskFacts, Parent
 from echelon.wire.messages import ErrorRecord, Exit
 from echelon.wire.node_dir import NodeDir

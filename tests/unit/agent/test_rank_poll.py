@@ -8,7 +8,7 @@ import time
 import pytest
 
 from echelon.agent.rank_poll import ASK_SECONDS, SILENT_SECONDS, RankPoll
-from echelon.train.step_clock import PAGE_CELLS, StepClock
+from echelon.train.progress import PAGE_CELLS, StepClock
 from echelon.wire.node_dir import NodeDir
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from echelon.agent.source_lines import add_calls, parse_call
+from echelon.agent.evidence import add_calls, parse_call
 from echelon.diagnosis.evidence import Frame, ThreadStack
 
 

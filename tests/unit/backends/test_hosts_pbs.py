@@ -12,13 +12,17 @@ import pytest
 from echelon.backends.batch import PBS
 from echelon.backends.batch_hosts import end_reserve_seconds
 from echelon.backends.hosts import Unreachable
-from echelon.backends.pbs import commands as pbs_commands
 from echelon.backends.pbs import failover as pbs_failover
-from echelon.backends.pbs.commands import find_tool, parse_scheduler_view, run_pbs, start_view_query, submit_successor
+from echelon.backends.pbs import hosts as pbs_hosts
 from echelon.backends.pbs.hosts import (
     PbsHosts,
+    find_tool,
     kill_command,
+    parse_scheduler_view,
     read_nodefile,
+    run_pbs,
+    start_view_query,
+    submit_successor,
     task_argv,
     task_command,
     used_hosts,
@@ -152,7 +156,7 @@ def test_slow_kill_command_is_ended_after_it_found_its_task(tmp_path):
 
 def test_query_timeouts_are_below_four_seconds():
     """A loss may take the heartbeat and four seconds until it is known."""
-    assert pbs_commands.ANSWER_SECONDS < 4.0
+    assert pbs_hosts.ANSWER_SECONDS < 4.0
     assert slurm_requeue.ANSWER_SECONDS < 4.0
 
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 from samples import GOLDEN, NASTY_RUN, RUN, plain
 
-from echelon.backends.arrays import array_run_by_variable
+from echelon.backends.batch import array_run_by_variable
 from echelon.backends.pbs import control
-from echelon.backends.pbs.commands import submit_successor
 from echelon.backends.pbs.environment import agent_environ, decrypt_environ
+from echelon.backends.pbs.hosts import submit_successor
 from echelon.backends.pbs.query import array_id, element_id
 from echelon.backends.pbs.script import ARRAY_INDEX, index_range, render, single_index
+from echelon.backends.plain import render as render_plain
 from echelon.errors import ConfigError
 from echelon.events import Kind, append_event
 from echelon.job import Policies, SchedulerOptions
-from echelon.plain import render as render_plain
 from echelon.submission.submit import cancel, resume, start
 
 JOB = plain("pbs")

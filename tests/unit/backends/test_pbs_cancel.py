@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from echelon.backends.allocation import control as allocation
+from echelon.backends.allocation import BACKEND as ALLOCATED
+from echelon.backends.allocation import count_nodes
 from echelon.backends.pbs import control as pbs
 from echelon.backends.pbs.environment import decrypt_environ
 from echelon.config.sources import detect_backend_setting
@@ -206,11 +207,11 @@ def test_pbs_is_detected_by_qsub_without_sbatch(programs):
 def test_hosts_of_the_surrounding_job_are_counted_once(tmp_path):
     (tmp_path / "nodes").write_text("n1\nn1\nn2\n")
     environ = {"PBS_JOBID": "1.pbs", "PBS_NODEFILE": str(tmp_path / "nodes")}
-    assert allocation.count_nodes(environ) == (2, f"PBS_NODEFILE={tmp_path}/nodes")
+    assert count_nodes(environ) == (2, f"PBS_NODEFILE={tmp_path}/nodes")
 
 
 def test_a_summary_names_the_job():
     job = Job(name="x", script=Script(kind=ScriptKind.FILE, target="x.py"), cwd="/", python="python", scheduler="pbs")
     assert pbs.submission_summary(job, "7.pbs") == "PBS job 7.pbs"
-    assert allocation.submission_summary(job, "1 2 n1 7.pbs") == "in PBS job 7.pbs"
-    assert allocation.submission_summary(job, "1 2 n1 7") == "in Slurm job 7"
+    assert ALLOCATED.submission_summary(job, "1 2 n1 7.pbs") == "in PBS job 7.pbs"
+    assert ALLOCATED.submission_summary(job, "1 2 n1 7") == "in Slurm job 7"

@@ -7,8 +7,8 @@ import pytest
 
 from echelon import lease
 from echelon.backends.pbs import failover
-from echelon.backends.pbs.commands import submit_successor
 from echelon.backends.pbs.failover import NextStep, RunState, continue_without_supervisor, newest_event, next_step
+from echelon.backends.pbs.hosts import submit_successor
 from echelon.errors import REQUEUE
 from echelon.events import Event, Kind, append_event, read_events
 from echelon.job import Job, Policies, Script, ScriptKind

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.backends.pbs import parse
-from echelon.backends.pbs.commands import parse_scheduler_view
+from echelon.backends.pbs import query
+from echelon.backends.pbs.hosts import parse_scheduler_view
 from echelon.backends.pbs.query import job_status, parse_job_id, parse_statuses
 from echelon.backends.pbs.states import comment_sentence, end_status, exit_code_of, hold_sentence
 from echelon.states import JobState
@@ -43,7 +43,7 @@ Job Id: 13.pbs
 
 
 def test_qstat_fields_are_parsed_with_continued_lines():
-    jobs = parse.parse_jobs(TEXT)
+    jobs = query.parse_jobs(TEXT)
     assert list(jobs) == ["12.pbs", "13.pbs"]
     assert jobs["12.pbs"]["job_state"] == "R"
     assert jobs["12.pbs"]["Variable_List"].endswith("ECHELON_SEAL=0123")
@@ -67,10 +67,10 @@ def test_ids_match_by_number_if_server_names_differ():
 
 def test_the_end_is_the_start_and_the_walltime():
     start = time.mktime((2026, 1, 15, 10, 15, 0, 0, 0, -1))
-    assert parse.walltime_end(parse.parse_jobs(TEXT)["12.pbs"]) == start + 5400
-    assert parse.walltime_end({"stime": "Thu Jan 15 10:15:00 2026"}) is None
-    assert parse.walltime_end({"Resource_List.walltime": "01:00:00"}) is None
-    assert parse.walltime_end({"Resource_List.walltime": "01:00:00", "stime": "unknown"}) is None
+    assert query.walltime_end(query.parse_jobs(TEXT)["12.pbs"]) == start + 5400
+    assert query.walltime_end({"stime": "Thu Jan 15 10:15:00 2026"}) is None
+    assert query.walltime_end({"Resource_List.walltime": "01:00:00"}) is None
+    assert query.walltime_end({"Resource_List.walltime": "01:00:00", "stime": "unknown"}) is None
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_end_is_the_start_and_the_walltime():
     [("5400", 5400), ("90:00", 5400), ("1:30:00", 5400), ("100:00:00", 360000), ("", None), ("a", None)],
 )
 def test_walltimes_are_parsed(text, number):
-    assert parse.parse_walltime(text) == number
+    assert query.parse_walltime(text) == number
 
 
 @pytest.mark.parametrize(

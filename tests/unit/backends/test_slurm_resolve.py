@@ -2,7 +2,7 @@
 
 import pytest
 
-from echelon.backends.allocation import control as allocation
+from echelon.backends.allocation import BACKEND as ALLOCATED
 from echelon.backends.local import Local
 from echelon.backends.slurm import control as slurm
 from echelon.config.decode import Settings
@@ -67,13 +67,13 @@ def test_sbatch_variables_are_defaults_with_an_origin():
     [({}, 4), ({"spare_nodes": "1"}, 3), ({"nodes": "2"}, 2), ({"nodes": "3", "spare_nodes": "1"}, 3)],
 )
 def test_all_nodes_of_the_allocation_are_the_default(values, nodes):
-    assert allocation.resolve(wishes(**values), ALLOCATION).values["nodes"].value == nodes
+    assert ALLOCATED.resolve(wishes(**values), ALLOCATION).values["nodes"].value == nodes
 
 
 @pytest.mark.parametrize("values", [{"nodes": "5"}, {"nodes": "4", "spare_nodes": "1"}, {"spare_nodes": "4"}])
 def test_more_nodes_than_the_allocation_has_are_refused(values):
     with pytest.raises(EnvironmentProblem, match="this allocation has 4") as caught:
-        allocation.resolve(wishes(**values), ALLOCATION)
+        ALLOCATED.resolve(wishes(**values), ALLOCATION)
     assert caught.value.origin.startswith("--")
 
 
@@ -90,35 +90,35 @@ def test_more_nodes_than_the_allocation_has_are_refused(values):
     ],
 )
 def test_gpus_come_from_allocation_variables(variables, gpus):
-    fit = allocation.resolve(wishes(), {**ALLOCATION, **variables})
+    fit = ALLOCATED.resolve(wishes(), {**ALLOCATION, **variables})
     assert fit.gpus_per_node == gpus
     assert ("gpus_per_node" in fit.values) == bool(gpus)
 
 
 def test_requested_gpus_count_if_allocation_lists_none():
-    assert allocation.resolve(wishes(gpus_per_node="2"), ALLOCATION).gpus_per_node == 2
+    assert ALLOCATED.resolve(wishes(gpus_per_node="2"), ALLOCATION).gpus_per_node == 2
 
 
 def test_fewer_or_no_gpus_can_be_requested():
     environ = {**ALLOCATION, "SLURM_GPUS_ON_NODE": "4"}
-    assert allocation.resolve(wishes(gpus_per_node="2"), environ).gpus_per_node == 2
-    assert allocation.resolve(wishes(cpu=True), environ).gpus_per_node == 0
+    assert ALLOCATED.resolve(wishes(gpus_per_node="2"), environ).gpus_per_node == 2
+    assert ALLOCATED.resolve(wishes(cpu=True), environ).gpus_per_node == 0
 
 
 def test_more_gpus_than_the_allocation_has_are_refused():
     with pytest.raises(EnvironmentProblem, match="8 GPUs per node requested, but this allocation has 4"):
-        allocation.resolve(wishes(gpus_per_node="8"), {**ALLOCATION, "SLURM_GPUS_ON_NODE": "4"})
+        ALLOCATED.resolve(wishes(gpus_per_node="8"), {**ALLOCATION, "SLURM_GPUS_ON_NODE": "4"})
 
 
 @pytest.mark.parametrize("environ", [{}, {"SLURM_JOB_ID": "7"}, {"SLURM_JOB_NODELIST": "n1"}])
 def test_outside_an_allocation_is_an_error(environ):
     with pytest.raises(EnvironmentProblem, match="not inside a Slurm or PBS allocation"):
-        allocation.resolve(wishes(), environ)
+        ALLOCATED.resolve(wishes(), environ)
 
 
 def test_invalid_node_list_is_refused():
     with pytest.raises(ConfigError) as caught:
-        allocation.resolve(wishes(), {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-"})
+        ALLOCATED.resolve(wishes(), {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-"})
     assert caught.value.origin == "SLURM_JOB_NODELIST=n[1-"
 
 

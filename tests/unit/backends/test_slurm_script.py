@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import GOLDEN, NASTY_RUN, RUN, awkward, large, plain
 
-from echelon.backends.arrays import array_run_by_variable
+from echelon.backends.batch import array_run_by_variable
 from echelon.backends.slurm.script import (
     ARRAY_INDEX,
     RESERVED_OPTIONS,

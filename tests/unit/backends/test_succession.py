@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from echelon.backends.pbs.failover import take_over_run, takeover_refusal
-from echelon.backends.pbs.parse import has_successor
+from echelon.backends.pbs.query import has_successor
 from echelon.backends.slurm.requeue import exit_code_before_restart
 from echelon.errors import LEASE_HELD
 from echelon.events import Event, Kind, append_event, count_requeues, has_finished

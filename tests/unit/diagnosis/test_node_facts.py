@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.agent.memory import NodeWatch, disk_facts, machine_bytes, machine_kills, memory_limit
+from echelon.agent.deaths import NodeWatch, disk_facts, machine_bytes, machine_kills, memory_limit
 from echelon.system.cgroups import find_cgroup, read_number, smallest_limit
 
 PID = 77

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.agent.memory import NodeWatch
+from echelon.agent.deaths import NodeWatch
 from echelon.diagnosis.deaths import Cause, DeathEvidence, explain_death
 from echelon.diagnosis.hangs import HangCause
 from echelon.diagnosis.slow import Reason

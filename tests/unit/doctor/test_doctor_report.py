@@ -11,8 +11,8 @@ from echelon.doctor.isolate import run_isolated
 from echelon.doctor.job import doctor_job
 from echelon.doctor.judge import exclude_list, judge_heard, parse_lines, sort_findings
 from echelon.doctor.login import judge_login, lock_holder, parse_quota
+from echelon.doctor.meeting import format_line
 from echelon.doctor.model import Finding, Node, Plan, Result, Severity
-from echelon.doctor.place import format_line
 from echelon.doctor.report import Report, format_report, format_summary, report_as_json
 from echelon.job import Job, Resources, Script, ScriptKind
 from echelon.train.checkpoint.folder import acquire_lock

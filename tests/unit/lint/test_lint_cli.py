@@ -220,7 +220,7 @@ def test_other_commands_do_not_import_the_linter(lint):
 
 
 def test_page_of_the_rules_is_that_of_the_table():
-    from echelon.lint.docs import rules_page
+    from echelon.lint.formats import rules_page
 
     page = Path(__file__).parents[3] / "docs" / "lint" / "rules.md"
-    assert page.read_text() == rules_page(), "see the first lines of src/echelon/lint/docs.py"
+    assert page.read_text() == rules_page(), "see rules_page in src/echelon/lint/formats.py"

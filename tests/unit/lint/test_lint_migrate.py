@@ -11,9 +11,9 @@ from linting import HEAD, script
 
 from echelon.backends.pbs.script import RESERVED_OPTIONS as SET_FOR_PBS
 from echelon.backends.slurm.script import RESERVED_OPTIONS as SET_FOR_SLURM
+from echelon.lint.check import lint_files
 from echelon.lint.migrate.command import find_replacement
 from echelon.lint.migrate.request import NATIVE, parse_slurm_time, scaled_memory
-from echelon.lint.run import lint_files
 
 SRUN = "srun --kill-on-bad-exit=1"
 TUTORIALS = Path(__file__).parents[4] / "shared" / "seeds"

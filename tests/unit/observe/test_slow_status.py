@@ -4,8 +4,7 @@ import pytest
 
 from echelon.events import Event, Kind
 from echelon.observe.follow import event_sentence
-from echelon.observe.slow import slow_sentences
-from echelon.observe.status import apply_events
+from echelon.observe.status import apply_events, slow_sentences
 
 TEXT = "rank 6 on n2 is 1.8x slower than the median since step 400: waiting for input"
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon import plain
+from echelon.backends import plain
+from echelon.backends.plain import plain_remarks
 from echelon.errors import ConfigError
 from echelon.job import EnvironmentSpec, Job, LauncherOptions, Policies, Resources, SchedulerOptions, Script, ScriptKind
-from echelon.plain import plain_remarks
 
 
 def render(job):

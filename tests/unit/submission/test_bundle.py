@@ -52,7 +52,7 @@ def test_every_module_in_it_needs_only_the_standard_library(pyz):
     assert "echelon.supervisor.loop" in modules
 
 
-@pytest.mark.parametrize("folder", ["cli", "config", "submission", "observe", "plain.py", "__main__"])
+@pytest.mark.parametrize("folder", ["cli", "config", "submission", "observe", "__main__"])
 def test_bundle_has_no_control_side_modules(folder):
     assert not [name for name in names() if name.startswith(f"echelon/{folder}")]
 

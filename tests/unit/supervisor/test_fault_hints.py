@@ -3,7 +3,7 @@
 import pytest
 
 from echelon.diagnosis.causes import HINTS, RESTART, Cause
-from echelon.supervisor.restarts import final_hint
+from echelon.supervisor.recovery import final_hint
 from echelon.supervisor.state import Rules, State
 from echelon.wire.faults import Fault, fault_from_exits
 from echelon.wire.messages import ErrorRecord, Exit

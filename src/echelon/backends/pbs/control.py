@@ -13,13 +13,14 @@ from echelon.backends.batch_tools import ANSWER_SECONDS, Answer, ToolTimeout
 from echelon.backends.pbs import Pbs
 from echelon.backends.pbs.dialects import check_native, derived_values
 from echelon.backends.pbs.environment import KEY_VARIABLE, encrypt_environ
-from echelon.backends.pbs.parse import FINISHED, UNKNOWN_JOB
 from echelon.backends.pbs.query import (
     DEAD_HOST,
+    FINISHED,
     HINTS,
     HISTORY,
     JOB_ID,
     LIVE,
+    UNKNOWN_JOB,
     array_id,
     element_id,
     parse_job_id,
@@ -31,7 +32,7 @@ from echelon.errors import ConfigError, SchedulerError
 from echelon.job import Job
 from echelon.run_dir import RunDir
 from echelon.states import JobStatus
-from echelon.system.links import link_or_copy
+from echelon.system.project import link_or_copy
 
 __all__ = ("cancel", "check_request", "element_id", "query", "render", "resolve", "submission_summary", "submit")
 

@@ -13,8 +13,8 @@ from echelon.attempt_dir import AttemptDir
 from echelon.backends.batch import PBS
 from echelon.backends.batch_hosts import RequeueClaim
 from echelon.backends.hosts import Unreachable
-from echelon.backends.pbs import parse
-from echelon.backends.pbs.commands import run_pbs, submit_successor
+from echelon.backends.pbs import query
+from echelon.backends.pbs.hosts import run_pbs, submit_successor
 from echelon.errors import REQUEUE, SchedulerError
 from echelon.events import Event, Kind, append_event, count_requeues, has_finished, read_events, was_cancelled
 from echelon.job import Job
@@ -80,7 +80,7 @@ class RunWatch:
         events = list(read_events(run_dir.events))
         if len(events) != self._count:
             self._count, self._changed = len(events), time.monotonic()
-        followed = parse.has_successor(self._job_id, run_dir.read_native_id())
+        followed = query.has_successor(self._job_id, run_dir.read_native_id())
         return RunState(
             closed=followed or run_dir.cancel_mark.exists(),
             newest=newest_event(events, self._before),
@@ -111,7 +111,7 @@ def continue_without_supervisor(
 
 
 def _is_running(job_id: str, environ: Mapping[str, str]) -> bool:
-    fields = parse.find_job(parse.parse_jobs(run_pbs("qstat", ["-f", job_id], environ)), job_id) or {}
+    fields = query.find_job(query.parse_jobs(run_pbs("qstat", ["-f", job_id], environ)), job_id) or {}
     return fields.get("job_state") == "R"
 
 
@@ -160,9 +160,9 @@ def _force_delete(job_id: str, environ: Mapping[str, str]) -> Refusal | None:
     try:
         run_pbs("qdel", ["-W", "force", job_id], PBS.environ_outside_job(environ))
     except subprocess.CalledProcessError as error:
-        if error.returncode in (parse.FINISHED, parse.UNKNOWN_JOB):
+        if error.returncode in (query.FINISHED, query.UNKNOWN_JOB):
             return None
-        return Refusal(why=error.stderr.strip(), is_final=error.returncode == parse.DENIED)
+        return Refusal(why=error.stderr.strip(), is_final=error.returncode == query.DENIED)
     except Unreachable as error:
         return Refusal(why=str(error).strip())
     return None
@@ -175,7 +175,7 @@ def take_over_run(run_dir: RunDir, environ: Mapping[str, str]) -> str | None:
     events = list(read_events(run_dir.events))
     finished = has_finished(events) and not _is_rerun(run_dir, job_id, events)
     refusal = takeover_refusal(job_id, recorded_id, finished=finished)
-    if refusal is None and job_id and parse.has_successor(job_id, recorded_id):
+    if refusal is None and job_id and query.has_successor(job_id, recorded_id):
         # the submitter died before it wrote the id
         run_dir.write(run_dir.native_id, f"{job_id}\n".encode())
     return refusal
@@ -183,7 +183,7 @@ def take_over_run(run_dir: RunDir, environ: Mapping[str, str]) -> str | None:
 
 def _is_rerun(run_dir: RunDir, job_id: str, events: Sequence[Event]) -> bool:
     """Whether PBS ended the job with TERM, which looked like a cancel, and restarted it under the same id."""
-    same = parse.job_number(job_id) == parse.job_number(run_dir.read_native_id())
+    same = query.job_number(job_id) == query.job_number(run_dir.read_native_id())
     return same and was_cancelled(events) and not run_dir.cancel_mark.exists()
 
 
@@ -199,5 +199,5 @@ def takeover_refusal(job_id: str, recorded_id: str, *, finished: bool) -> str | 
 
 def sequence_number(job_id: str) -> int | None:
     """The sequence number of a job, which grows with each job. None for an id that is not from PBS."""
-    digits = parse.job_number(job_id).partition("[")[0]
+    digits = query.job_number(job_id).partition("[")[0]
     return int(digits) if digits.isdecimal() else None

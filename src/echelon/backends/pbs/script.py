@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
-from echelon.backends.arrays import parse_indices
+from echelon.backends.batch import parse_indices
 from echelon.backends.pbs import Pbs
 from echelon.backends.process import node_side_command, supervisor_command
 from echelon.errors import ConfigError

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from echelon.doctor.checks._finding import error, warning
-from echelon.doctor.model import Finding, Node, number
+from echelon.doctor.model import Finding, Node, error, number, warning
 
 NAME = "clock"
 LARGE_SECONDS = 1.0

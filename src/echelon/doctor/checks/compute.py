@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from echelon.doctor.checks._finding import error, warning
-from echelon.doctor.model import Check, Facts, Finding, Plan, number
+from echelon.doctor.model import Check, Facts, Finding, Plan, error, number, warning
 from echelon.system.cgroups import find_cgroup, read_field, read_number, smallest_limit
 from echelon.text import format_size, plural
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from echelon.doctor.checks import software
-from echelon.doctor.checks._finding import error, warning
-from echelon.doctor.model import Check, Facts, Finding, Node, Plan, items, number, text
+from echelon.doctor.model import Check, Facts, Finding, Node, Plan, error, items, number, text, warning
 from echelon.system import processes
 from echelon.system.machine import count_gpus, find_program
 from echelon.text import plural

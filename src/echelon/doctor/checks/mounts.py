@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from echelon.doctor.checks._finding import error, warning
 from echelon.doctor.isolate import start_task, wait_for_tasks
-from echelon.doctor.model import Check, Facts, Finding, Plan, items
+from echelon.doctor.model import Check, Facts, Finding, Plan, error, items, warning
 from echelon.system.cgroups import read_text
 
 NAME = "mounts"

@@ -6,8 +6,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from echelon.doctor.checks._finding import error, warning
-from echelon.doctor.model import Facts, Finding, Plan, items, text
+from echelon.doctor.model import Facts, Finding, Plan, error, items, text, warning
 from echelon.system.network import address_of, resolve_host
 
 NAME = "names"

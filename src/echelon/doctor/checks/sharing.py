@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from echelon.doctor.checks._finding import error
-from echelon.doctor.model import Finding, Node, mapping
+from echelon.doctor.model import Finding, Node, error, mapping
 
 NAME = "sharing"
 SECONDS = 6.0

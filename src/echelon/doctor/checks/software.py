@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from echelon.doctor.checks._finding import error
-from echelon.doctor.model import Check, Facts, Finding, Node, Plan, text
+from echelon.doctor.model import Check, Facts, Finding, Node, Plan, error, text
 from echelon.untrusted import parse_json
 
 NAME = "software"

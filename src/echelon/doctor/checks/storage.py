@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from echelon.doctor.checks._finding import error, warning
 from echelon.doctor.isolate import start_task, wait_for_tasks
-from echelon.doctor.model import Check, Facts, Finding, Plan, items, number, text
+from echelon.doctor.model import Check, Facts, Finding, Plan, error, items, number, text, warning
 from echelon.text import format_size
 
 NAME = "storage"

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from echelon.doctor.checks._finding import error, warning
-from echelon.doctor.model import Check, Facts, Finding, Plan, items, mapping, number
+from echelon.doctor.model import Check, Facts, Finding, Plan, error, items, mapping, number, warning
 from echelon.job import mask_secrets
 from echelon.system.cgroups import read_field
 

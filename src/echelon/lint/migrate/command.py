@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from echelon.lint.check import parse_script
 from echelon.lint.directives import Dialect
 from echelon.lint.launches import Launch
 from echelon.lint.migrate.environment import add_environment
 from echelon.lint.migrate.pbs_request import add_pbs_request
 from echelon.lint.migrate.request import add_slurm_request
 from echelon.lint.migrate.typed import Words, as_typed
-from echelon.lint.model import Replacement
-from echelon.lint.names import names
+from echelon.lint.model import Replacement, names
 from echelon.lint.rules._common import runs_program, step_tasks_per_node
-from echelon.lint.script import JobScript, Source
+from echelon.lint.script import JobScript, Source, parse_script
 from echelon.lint.values import readable
 
 COUNTS = names(

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from echelon.config.parse import format_duration
 from echelon.lint.migrate.typed import Words
-from echelon.lint.names import names
+from echelon.lint.model import names
 from echelon.lint.request import Request
 
 SAME_FLAGS = {

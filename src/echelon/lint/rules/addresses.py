@@ -7,8 +7,20 @@ from collections.abc import Iterator
 
 from echelon.lint.launches import Launch, LaunchOption
 from echelon.lint.model import Hit, Rule, Severity
-from echelon.lint.rules._common import backend_of, first_node, is_multi_node, nodes_of, port_of_job, step_nodes
-from echelon.lint.rules._examples import ENDPOINT, FIRST_NODE, GOOD_TORCHRUN, HEAD, SRUN, TORCHRUN
+from echelon.lint.rules._common import (
+    ENDPOINT,
+    FIRST_NODE,
+    GOOD_TORCHRUN,
+    HEAD,
+    SRUN,
+    TORCHRUN,
+    backend_of,
+    first_node,
+    is_multi_node,
+    nodes_of,
+    port_of_job,
+    step_nodes,
+)
 from echelon.lint.script import JobScript
 from echelon.lint.syntax import Assignment, Command, PartKind
 

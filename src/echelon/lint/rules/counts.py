@@ -8,8 +8,17 @@ from collections.abc import Iterator
 from echelon.lint.launches import Launch
 from echelon.lint.model import Hit, Rule, Severity
 from echelon.lint.request import gpus_in
-from echelon.lint.rules._common import nodes_of, step_nodes, step_tasks_per_node
-from echelon.lint.rules._examples import FIRST_NODE, GOOD_TORCHRUN, HEAD, JOB_PORT, SRUN, TORCHRUN
+from echelon.lint.rules._common import (
+    FIRST_NODE,
+    GOOD_TORCHRUN,
+    HEAD,
+    JOB_PORT,
+    SRUN,
+    TORCHRUN,
+    nodes_of,
+    step_nodes,
+    step_tasks_per_node,
+)
 from echelon.lint.script import JobScript
 from echelon.lint.syntax import Part, PartKind, Word
 from echelon.lint.values import OUTER, is_known, unknown_names

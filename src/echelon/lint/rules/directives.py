@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from echelon.lint.directives import Dialect, Directive, first_command_line
 from echelon.lint.model import Hit, Rule, Severity
-from echelon.lint.rules._examples import SRUN
+from echelon.lint.rules._common import SRUN
 from echelon.lint.script import JobScript
 from echelon.lint.slurm_options import RECENT, SBATCH, find_long_name
 from echelon.lint.syntax import Comment

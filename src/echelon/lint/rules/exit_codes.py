@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from echelon.lint.model import Hit, Rule, Severity
-from echelon.lint.names import names
-from echelon.lint.rules._common import runs_program
-from echelon.lint.rules._examples import HEAD, SRUN
+from echelon.lint.model import Hit, Rule, Severity, names
+from echelon.lint.rules._common import HEAD, SRUN, runs_program
 from echelon.lint.script import JobScript
 from echelon.lint.syntax import Command
 

@@ -6,11 +6,20 @@ import re
 from collections.abc import Iterator
 
 from echelon.lint.directives import Dialect
-from echelon.lint.launches import Launch
+from echelon.lint.launches import SHELLS, Launch
 from echelon.lint.model import Hit, Rule, Severity
-from echelon.lint.programs import SHELLS
-from echelon.lint.rules._common import backend_of, expanded_too_early, first_line, nodes_of, runs_program
-from echelon.lint.rules._examples import FIRST_NODE, GOOD_TORCHRUN, HEAD, JOB_PORT, SRUN
+from echelon.lint.rules._common import (
+    FIRST_NODE,
+    GOOD_TORCHRUN,
+    HEAD,
+    JOB_PORT,
+    SRUN,
+    backend_of,
+    expanded_too_early,
+    first_line,
+    nodes_of,
+    runs_program,
+)
 from echelon.lint.script import JobScript
 from echelon.lint.syntax import Assignment
 from echelon.lint.values import OUTER, unknown_names

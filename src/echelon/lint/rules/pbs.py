@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from echelon.lint.directives import Dialect
 from echelon.lint.model import Hit, Rule, Severity
-from echelon.lint.rules._common import runs_program
-from echelon.lint.rules._examples import PBS_HEAD
+from echelon.lint.rules._common import PBS_HEAD, runs_program
 from echelon.lint.script import JobScript
 from echelon.lint.syntax import Assignment, Command, PartKind
 

@@ -8,8 +8,18 @@ from collections.abc import Iterator
 from echelon.lint.directives import Dialect
 from echelon.lint.launches import Launch, LaunchOption
 from echelon.lint.model import Hit, Rule, Severity
-from echelon.lint.rules._common import backend_of, is_job, is_multi_node, port_of_job
-from echelon.lint.rules._examples import ENDPOINT, FIRST_NODE, GOOD_TORCHRUN, HEAD, JOB_PORT, TORCHRUN
+from echelon.lint.rules._common import (
+    ENDPOINT,
+    FIRST_NODE,
+    GOOD_TORCHRUN,
+    HEAD,
+    JOB_PORT,
+    TORCHRUN,
+    backend_of,
+    is_job,
+    is_multi_node,
+    port_of_job,
+)
 from echelon.lint.script import JobScript
 from echelon.lint.syntax import Assignment
 from echelon.lint.values import is_known, readable, unknown_names

@@ -9,7 +9,7 @@ from itertools import pairwise
 from echelon.job import looks_secret
 from echelon.lint.directives import Option
 from echelon.lint.model import Hit, Rule, Severity
-from echelon.lint.rules._examples import SRUN
+from echelon.lint.rules._common import SRUN
 from echelon.lint.script import JobScript
 
 TOKEN = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_\-+/=.]{16,}")

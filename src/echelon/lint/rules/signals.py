@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from echelon.lint.directives import Option
 from echelon.lint.launches import Launch
 from echelon.lint.model import Hit, Rule, Severity
-from echelon.lint.rules._common import first_line, runs_program
-from echelon.lint.rules._examples import HEAD, SRUN
+from echelon.lint.rules._common import HEAD, SRUN, first_line, runs_program
 from echelon.lint.script import JobScript
 from echelon.lint.syntax import Command
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from echelon.lint.launches import Launch
 from echelon.lint.model import Hit, Rule, Severity
-from echelon.lint.rules._common import runs_program, step_tasks, step_tasks_per_node, with_srun_option
-from echelon.lint.rules._examples import HEAD, SRUN
+from echelon.lint.rules._common import HEAD, SRUN, runs_program, step_tasks, step_tasks_per_node, with_srun_option
 from echelon.lint.script import JobScript
 from echelon.lint.slurm_options import UNKNOWN
 

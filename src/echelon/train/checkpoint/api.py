@@ -11,13 +11,11 @@ from typing import Any, TypeVar, final
 
 from echelon.errors import REQUEUE, EchelonError, EnvironmentProblem
 from echelon.train.checkpoint.capture import CapturePlan
-from echelon.train.checkpoint.consensus import Consensus
-from echelon.train.checkpoint.fence import RunContext
-from echelon.train.checkpoint.folder import check_shared, prepare_folder
+from echelon.train.checkpoint.consensus import Consensus, create_process_group
+from echelon.train.checkpoint.folder import RunContext, check_shared, prepare_folder
 from echelon.train.checkpoint.load import CheckpointSearch, newest_intact_checkpoint
 from echelon.train.checkpoint.loop import DataPosition, iterate_steps
 from echelon.train.checkpoint.parts import CheckpointParts
-from echelon.train.checkpoint.process_group import create_process_group
 from echelon.train.checkpoint.reader import CheckpointReader
 from echelon.train.checkpoint.retention import Retention
 from echelon.train.checkpoint.saver import Saver

@@ -19,9 +19,8 @@ from echelon.train.checkpoint.loaders import (
     reads_elastic_sampler,
 )
 from echelon.train.checkpoint.tree import FlatState
-from echelon.train.progress import ProgressBar
+from echelon.train.progress import ProgressBar, StepClock
 from echelon.train.sampler import Batches, ElasticSampler
-from echelon.train.step_clock import StepClock
 
 Batch = TypeVar("Batch")
 ADOPTED_LOADER = ""

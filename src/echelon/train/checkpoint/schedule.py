@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import Literal, Union
 
 from echelon.errors import ConfigError
-from echelon.train.checkpoint.process_group import ProcessGroupInfo
+from echelon.train.checkpoint.consensus import ProcessGroupInfo
 from echelon.train.checkpoint.saver import Saver
 from echelon.train.checkpoint.step_consensus import RankStatus, StepConsensus
 from echelon.train.checkpoint.stopping import StopListener, short_notice_warning

@@ -20,8 +20,8 @@ from echelon.train.checkpoint import file_format
 from echelon.train.checkpoint import file_format as manifests
 from echelon.train.checkpoint.capture import Capture
 from echelon.train.checkpoint.consensus import Consensus, JsonObject, OutcomeUnknown
-from echelon.train.checkpoint.fence import RunContext, find_newer_start
 from echelon.train.checkpoint.file_format import BLOCK_BYTES, MANIFEST_VERSION, CheckpointName, Manifest, ShardFile
+from echelon.train.checkpoint.folder import RunContext, find_newer_start
 from echelon.train.checkpoint.retention import Retention, discard_folder, remove_old_checkpoints
 from echelon.train.checkpoint.verify import DamagedCheckpoint, check_sizes, next_commit_number
 

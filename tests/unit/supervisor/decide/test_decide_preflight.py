@@ -4,8 +4,8 @@ import pytest
 from story import Story
 
 from echelon.codec import encode
+from echelon.doctor.meeting import format_line
 from echelon.doctor.model import Plan, Result
-from echelon.doctor.place import format_line
 from echelon.supervisor.state import (
     AgentLost,
     CancelRequested,

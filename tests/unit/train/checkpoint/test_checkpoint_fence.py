@@ -4,7 +4,7 @@ import pytest
 
 from echelon.events import Kind, append_event
 from echelon.run_dir import RunDir
-from echelon.train.checkpoint.fence import RunContext, find_newer_start
+from echelon.train.checkpoint.folder import RunContext, find_newer_start
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import pytest
 
 from echelon.errors import EnvironmentProblem
 from echelon.train.checkpoint import folder
-from echelon.train.checkpoint.fence import RunContext
-from echelon.train.checkpoint.folder import prepare_folder
+from echelon.train.checkpoint.folder import RunContext, prepare_folder
 
 HOLDER = """
 import sys

@@ -9,8 +9,7 @@ from echelon.errors import EnvironmentProblem
 from echelon.train.checkpoint import consensus as consensuses
 from echelon.train.checkpoint.capture import Capture
 from echelon.train.checkpoint.consensus import Consensus, OutcomeUnknown
-from echelon.train.checkpoint.fence import RunContext
-from echelon.train.checkpoint.folder import check_shared, create_probe, wait_for_probe
+from echelon.train.checkpoint.folder import RunContext, check_shared, create_probe, wait_for_probe
 from echelon.train.checkpoint.retention import Retention
 from echelon.train.checkpoint.write import SaveContext, SaveRequest, run_save
 

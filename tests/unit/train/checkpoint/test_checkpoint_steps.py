@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from echelon.errors import ConfigError
 from echelon.train.checkpoint.api import Checkpoint
 from echelon.train.checkpoint.loop import DataPosition, global_batch_sizes, iterate_steps
-from echelon.train.progress import ProgressBar, progress_line
+from echelon.train.progress import ProgressBar, StepClock, progress_line
 from echelon.train.sampler import ElasticSampler
-from echelon.train.step_clock import StepClock
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402  after importorskip

@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from echelon.backends.batch_hosts import BatchHosts
+from echelon.environments import pyxis as pyxis_module
+from echelon.environments.pyxis import Retries, container_may_be_incomplete
 from echelon.job import EnvironmentSpec, Job, Policies, Script, ScriptKind
 from echelon.run_dir import RunDir
-from echelon.supervisor import container_retries
 from echelon.supervisor.connections import Agents
-from echelon.supervisor.container_retries import Retries, container_may_be_incomplete
 from echelon.wire.messages import FatalNodeProblem
 
 SCRIPT = Script(kind=ScriptKind.FILE, target="x.py")
@@ -101,7 +101,7 @@ class OneHost(BatchHosts):
 @pytest.fixture
 def agents_after(tmp_path, monkeypatch):
     """The agents of a run whose only srun has failed with that output."""
-    monkeypatch.setattr(container_retries, "FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(pyxis_module, "FIRST_PAUSE_SECONDS", 0.0)
 
     def agents(output, **options):
         RunDir(tmp_path).job_output.write_text(output)
