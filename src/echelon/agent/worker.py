@@ -25,7 +25,7 @@ from echelon.train.detectors import DetectedRank
 from echelon.wire.fds import WORKER_ORDERS, CheckIn, RankEnded, RunRank, Signal, WorkerReport, receive_order, send_order
 from echelon.wire.messages import Started
 
-NODE_FOLDERS = "ECHELON_DESKS"
+NODE_FOLDERS = "ECHELON_NODE_FOLDERS"
 """The node folders of all nodes, in order of node rank. Set if one launcher starts the ranks of all nodes."""
 KILL_SECONDS = 2.0
 DETECTORS: dict[str, Callable[[Mapping[str, str]], DetectedRank | None]] = {

@@ -25,7 +25,7 @@ LAUNCHER_HEADINGS = {
     Scope.NODE: "# ---- then the agent of each node starts its ranks with ----",
     Scope.JOB: "# ---- then the agent of the first node starts all ranks with ----",
 }
-AGENT_VARIABLES = ("ECHELON_DESKS", "ECHELON_GENERATION", "ECHELON_NODE_DIR")
+AGENT_VARIABLES = ("ECHELON_NODE_FOLDERS", "ECHELON_GENERATION", "ECHELON_NODE_DIR")
 
 
 def launcher_lines(job: Job, home: RunDir, environ: Mapping[str, str]) -> str:

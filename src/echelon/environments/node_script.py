@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from echelon.environments import SHELL, Entry, environment_entry, refuse_command
 from echelon.environments.activate import module_lines
@@ -12,7 +13,9 @@ from echelon.errors import NOT_ENTERED
 from echelon.job import Job
 from echelon.run_dir import RunDir
 from echelon.shell import Command, quote_words, shell_array, shell_variable
-from echelon.wire.messages import FatalNodeProblem
+
+if TYPE_CHECKING:
+    from echelon.wire.messages import FatalNodeProblem
 
 INSIDE_FLAG = "--inside"
 """Argument of node.sh when it runs for the second time, in the container."""
@@ -151,6 +154,8 @@ def entry_problem(environment: str, code: int, words: str | None, output: str) -
     `words` is the content of its file, which node.sh removes before it starts the command. A signal that ended node.sh
     is not a failure of the environment.
     """
+    from echelon.wire.messages import FatalNodeProblem  # only here: `render` needs this module, and its start is timed
+
     lines = [line for line in (words or "").splitlines() if line.strip()]
     found = [number for number, line in enumerate(lines) if line.startswith(ERROR)]
     what = f"the environment ({environment}) could not be entered"

@@ -6,12 +6,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from echelon.environments import Entry
 from echelon.environments.containers import RUNTIME_PREFIXES, job_mounts, runtime_variables
 from echelon.environments.node_script import NO_SHELL, PYXIS_PREFIX
 from echelon.job import Job
-from echelon.wire.messages import FatalNodeProblem
+
+if TYPE_CHECKING:
+    from echelon.wire.messages import FatalNodeProblem
 
 REMOVAL_SECONDS = 120.0
 """How long pyxis may take to remove a container after its task; it takes 10 s and more for a large image."""
