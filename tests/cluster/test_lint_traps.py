@@ -106,7 +106,7 @@ def test_script_with_trap_fails_and_corrected_one_works(cluster, outcomes, rule)
 
 
 def test_every_error_of_slurm_has_a_twin():
-    """PBS has its own below; enroot is not installed here, and its stand-in would prove nothing."""
+    """PBS has its own below, enroot in test_lint_commands.py."""
     errors = {rule.id for rule in RULES if rule.severity.value == "error"}
     assert errors - TWINS.keys() == {"enroot-variable-not-passed", "pbs-nodeid", "pbs-repeated-hosts"}
 

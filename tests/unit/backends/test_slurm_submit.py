@@ -61,6 +61,13 @@ def test_refusal_has_the_message_of_sbatch(cluster, tmp_path):
     [
         ("sbatch: error: invalid partition specified: nope", "sinfo"),
         ("sbatch: error: Batch job submission failed: Requested node configuration is not available", "--cpu"),
+        (
+            (
+                "sbatch: error: Memory specification can not be satisfied\n"
+                "sbatch: error: Batch job submission failed: Requested node configuration is not available"
+            ),
+            "request less with --mem",
+        ),
         ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination", "--account"),
     ],
 )

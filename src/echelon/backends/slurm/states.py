@@ -148,11 +148,12 @@ REFUSAL_HINTS = {
     "Invalid account": "--account NAME; sacctmgr show associations user=$USER lists yours",
     "Invalid qos": "--qos NAME; sacctmgr show qos lists them",
     "Invalid generic resource": "sinfo -o '%P %D %G' lists the GPUs; --cpu requests none, --gres uses --gres=gpu:N",
-    "node configuration is not available": "sinfo -o '%P %D %c %m %G' lists the nodes; --cpu requests no GPUs",
     "More processors requested": "sinfo -o '%P %D %c' lists the CPUs; request fewer with --cpus",
     "Memory specification": "sinfo -o '%P %D %m' lists the memory; request less with --mem",
+    "node configuration is not available": "sinfo -o '%P %D %c %m %G' lists the nodes; --cpu requests no GPUs",
     "time limit": "sinfo -o '%P %l' lists the limits; use a shorter --time, and --requeues to continue",
     "unrecognized option": "sbatch --help lists what --slurm can pass on",
     "Invalid job array": "scontrol show config | grep MaxArraySize",
 }
-"""Hints for refused requests, by a part of Slurm's message."""
+"""Hints for refused requests, by a part of Slurm's message. The last line of a message is often general, so that part
+comes after the causes."""
