@@ -30,7 +30,7 @@ ReturnToService=2
 SlurmdTimeout=10
 MessageTimeout=5
 BatchStartTimeout=10
-KillWait=5
+KillWait=10
 MinJobAge=600
 FirstJobId=1001
 SchedulerParameters=batch_sched_delay=0,bf_interval=2
