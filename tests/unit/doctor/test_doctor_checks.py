@@ -1,6 +1,7 @@
 """Each check of a node: from facts to findings."""
 
 import errno
+import os
 
 import pytest
 
@@ -444,3 +445,15 @@ def test_check_that_hangs_is_an_error_of_its_node(module):
     found = module.hung("n3")
     assert (found.severity, found.node, found.excludes) == (Severity.ERROR, "n3", ("n3",))
     assert found.fix
+
+
+def test_files_of_a_killed_doctor_job_are_removed_later(tmp_path):
+    old, young, other = tmp_path / ".echelon-doctor-run-0", tmp_path / ".echelon-doctor-run-1", tmp_path / "mine"
+    folder = tmp_path / ".echelon-doctor-abc"
+    folder.mkdir()
+    for path in (old, young, other, folder / "probe"):
+        path.touch()
+    for path in (old, other, folder):
+        os.utime(path, (0, 0))
+    storage.try_writing(tmp_path)
+    assert sorted(tmp_path.iterdir()) == [young, other]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from echelon.doctor.checks.storage import PREFIX
 from echelon.doctor.model import Finding, Node, error, mapping
 
 NAME = "sharing"
@@ -17,7 +18,7 @@ LOOK_SECONDS = 3.0
 
 
 def mark_name(run_id: str, rank: int) -> str:
-    return f".echelon-doctor-{run_id}-{rank}"
+    return f"{PREFIX}{run_id}-{rank}"
 
 
 def leave_marks(folders: Sequence[str], run_id: str, rank: int) -> dict[str, Any]:

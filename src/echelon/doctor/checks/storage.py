@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
+import stat
 import statistics
 import tempfile
 import time
@@ -25,6 +27,9 @@ LITTLE_INODES = 10_000
 SLOW_SECONDS = 0.5
 WRITES = 3
 BLOCK = bytes(4096)
+PREFIX = ".echelon-doctor-"
+ABANDONED_SECONDS = 900.0
+"""A check takes seconds: what is older belongs to a doctor job that was killed."""
 
 
 def folders_of(plan: Plan) -> list[tuple[str, str]]:
@@ -72,12 +77,25 @@ def look_at(folder: Path) -> dict[str, Any]:
 
 def try_writing(folder: Path) -> dict[str, Any]:
     """Latency of small synced writes, and which of fsync, rename and locks fail."""
+    remove_abandoned(folder, time.time())
     try:
-        with tempfile.TemporaryDirectory(prefix=".echelon-doctor-", dir=folder) as own:
+        with tempfile.TemporaryDirectory(prefix=PREFIX, dir=folder) as own:
             seconds = [_write_synced(Path(own) / "probe") for _ in range(WRITES)]
             return {"write_seconds": statistics.median(seconds), **try_commit(Path(own))}
     except OSError as problem:
         return {"write_problem": problem.strerror, "write_errno": problem.errno}
+
+
+def remove_abandoned(folder: Path, now: float) -> None:
+    """Removes files of this user that a killed doctor job left in the folder."""
+    for path in folder.glob(f"{PREFIX}*"):
+        try:
+            facts = path.lstat()
+            if facts.st_uid != os.geteuid() or now - facts.st_mtime < ABANDONED_SECONDS:
+                continue
+            shutil.rmtree(path) if stat.S_ISDIR(facts.st_mode) else path.unlink()
+        except OSError:
+            continue  # another doctor removes it at the same moment
 
 
 def _write_synced(path: Path) -> float:
