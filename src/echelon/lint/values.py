@@ -40,6 +40,13 @@ class Values:
     def assigns(self, name: str) -> bool:
         return name in self._by_name
 
+    def is_never_option(self, word: str) -> bool:
+        """Whether the word is a variable to which the script assigns only texts that are not options."""
+        values = [one.value for name in unknown_names(word) for _, one in self._by_name.get(name, ())]
+        if not values or word != marker(unknown_names(word)[0]):
+            return False
+        return all(value is not None and not _begins_option(value) for value in values)
+
     def find(self, name: str, before: int) -> tuple[int, Assignment] | None:
         """The assignment that certainly gives the value at this place, with its index."""
         earlier = [(index, one) for index, one in self._by_name.get(name, ()) if index < before]
@@ -117,6 +124,12 @@ def _assignments_of(statement: Statement) -> Iterable[Assignment]:
             if name and name.isidentifier()
         ]
     return ()
+
+
+def _begins_option(word: Word) -> bool:
+    first = word.parts[0] if word.parts else None
+    texts = [part.text for part in word.parts if part.text]
+    return first is not None and bool(texts) and (first.kind is not PartKind.TEXT or texts[0].lstrip().startswith("-"))
 
 
 def _without_markers(text: str) -> str:
