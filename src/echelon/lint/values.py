@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from echelon.lint.syntax import Assignment, Part, PartKind, Statement, Word
+from echelon.lint.syntax import Assignment, Command, Part, PartKind, Statement, Word
 from echelon.lint.words import BLANK, CLOSE, OPEN, marker
 
 MAX_DEPTH = 8
@@ -16,6 +16,8 @@ MAX_LENGTH = 20_000
 """Characters of one expanded word, so that a script that doubles a variable a hundred times costs nothing."""
 OUTER = "outer:"
 """Begins the name of an unknown value that was expanded before srun started the tasks."""
+DEFAULT = ":-"
+"""Follows the name of an unknown value that has a default: `${NAME:-4}`."""
 MARKER = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
 _FIELD = re.compile(f"(?:{OPEN}[^{CLOSE}]*{CLOSE}|\\S)+")
 _OPERATORS: dict[type, Callable[[int, int], int]] = {
@@ -39,6 +41,10 @@ class Values:
 
     def assigns(self, name: str) -> bool:
         return name in self._by_name
+
+    def computes(self, name: str) -> bool:
+        """Whether the script assigns anything else than a default, as in `NAME=${NAME:-4}`."""
+        return any(not _is_own_default(one) for _, one in self._by_name.get(name, ()))
 
     def is_never_option(self, word: str) -> bool:
         """Whether the word is a variable to which the script assigns only texts that are not options."""
@@ -94,7 +100,8 @@ class Values:
             return self.text(found[1].items[0], found[0], depth + 1)
         if not self.assigns(part.text) and self._outer is not None and self._outer.assigns(part.text):
             return outer_markers(self._outer.variable(part, MAX_LENGTH, depth + 1))
-        return marker(part.text)
+        is_plain = part.default is not None and re.search(f"[$`\"'\\\\{{}}{OPEN}]", part.default) is None
+        return marker(f"{part.text}{DEFAULT}{part.default}" if is_plain else part.text)
 
     def _array(self, name: str, before: int, depth: int) -> list[str]:
         found = self.find(name, before) if depth < MAX_DEPTH else None
@@ -116,7 +123,13 @@ class Values:
 def _assignments_of(statement: Statement) -> Iterable[Assignment]:
     if isinstance(statement, Assignment):
         return (statement,)
-    if statement.name in ("read", "mapfile", "readarray", "getopts"):
+    if statement.name == ":":  # : "${NAME:=value}"
+        parts = [part for word in statement.words for part in word.parts if part.default is not None]
+        return [_default_assignment(statement, part) for part in parts]
+    if statement.name == "let":
+        texts = [re.match(r"[A-Za-z_]\w*(?==)", word.raw.strip("\"'")) for word in statement.words[1:]]
+        return [Assignment(name=one[0], line=statement.line, scope=statement.scope) for one in texts if one]
+    if statement.name in ("read", "mapfile", "readarray", "getopts", "printf"):
         names = [word.literal for word in statement.words[1:]]
         return [
             Assignment(name=name, line=statement.line, scope=statement.scope)
@@ -124,6 +137,16 @@ def _assignments_of(statement: Statement) -> Iterable[Assignment]:
             if name and name.isidentifier()
         ]
     return ()
+
+
+def _is_own_default(one: Assignment) -> bool:
+    parts = [part for part in one.value.parts if part.text] if one.value is not None else []
+    return len(parts) == 1 and parts[0].text == one.name and parts[0].default is not None
+
+
+def _default_assignment(statement: Command, part: Part) -> Assignment:
+    value = Word(parts=(part,), line=statement.line, raw="")
+    return Assignment(name=part.text, line=statement.line, scope=statement.scope, value=value)
 
 
 def _begins_option(word: Word) -> bool:
@@ -142,8 +165,12 @@ def outer_markers(text: str) -> str:
 
 
 def unknown_names(text: str) -> list[str]:
-    """The names of the unknown values in an expanded word."""
-    return MARKER.findall(text)
+    """The names of the unknown values in an expanded word, without their defaults."""
+    return [_without_default(name) for name in MARKER.findall(text)]
+
+
+def _without_default(name: str) -> str:
+    return re.sub(rf"^((?:{OUTER})?\w+){DEFAULT}.*", r"\1", name, flags=re.DOTALL)
 
 
 def is_known(text: str) -> bool:
@@ -163,7 +190,7 @@ def _readable_name(name: str) -> str:
 
 def number_of(text: str, known: Mapping[str, int]) -> int | None:
     """The number, with known values for variables of the scheduler. None if it is not known."""
-    plain = MARKER.sub(lambda found: _number(found[1].removeprefix(OUTER), known), text)
+    plain = MARKER.sub(lambda found: _number(_without_default(found[1].removeprefix(OUTER)), known), text)
     return int(plain) if re.fullmatch(r"\d{1,9}", plain) else None
 
 
