@@ -12,7 +12,7 @@ from echelon.lint.mpi_options import MPI, count_mpi_options, mpi_counts
 from echelon.lint.parse import parse_shell
 from echelon.lint.slurm_options import UNKNOWN, split_srun
 from echelon.lint.syntax import Command, PartKind, Shell, Statement
-from echelon.lint.values import Values, outer_markers
+from echelon.lint.values import Values, outer_markers, shielded, unshielded
 from echelon.lint.words import OPEN
 
 WRAPPERS = names("time exec nohup command env sudo nice stdbuf eval unbuffer ionice")
@@ -245,7 +245,7 @@ def _nested_launches(text: str, place: _Place, values: Values) -> Iterator[Launc
     """The launches of a string that another shell runs, as in srun bash -c '...'."""
     if place.nesting >= MAX_NESTING:
         return
-    shell = parse_shell(outer_markers(text), place.command.line)
+    shell = parse_shell(shielded(outer_markers(text)), place.command.line)
     if shell.broken is not None:
         return
     inner = Values(shell.statements, outer=values)
@@ -253,7 +253,8 @@ def _nested_launches(text: str, place: _Place, values: Values) -> Iterator[Launc
     below = replace(place, lines=(), skipped=0, in_task=in_task, nesting=place.nesting + 1, inner=shell)
     for index, statement in enumerate(shell.statements):
         if isinstance(statement, Command) and statement.words:
-            yield from _launches_in_words(expand(statement, inner, index)[0], below, inner)
+            words = [unshielded(word) for word in expand(statement, inner, index)[0]]
+            yield from _launches_in_words(words, below, inner)
 
 
 def _python_launch(words: list[str], place: _Place) -> Launch:

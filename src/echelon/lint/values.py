@@ -20,6 +20,8 @@ DEFAULT = ":-"
 """Follows the name of an unknown value that has a default: `${NAME:-4}`."""
 MARKER = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
 _FIELD = re.compile(f"(?:{OPEN}[^{CLOSE}]*{CLOSE}|\\S)+")
+_SHIELD = {ord(sign): 0xE100 + ord(sign) for sign in " $()[]{}'\"`;&|<>\\*?#~!=\t\n"}
+_UNSHIELD = {private: sign for sign, private in _SHIELD.items()}
 _OPERATORS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -164,6 +166,15 @@ def outer_markers(text: str) -> str:
     return MARKER.sub(lambda found: marker(OUTER + found[1].removeprefix(OUTER)), text)
 
 
+def shielded(text: str) -> str:
+    """With names of unknown values, such as `$(hostname)`, in characters that a second parser takes as letters."""
+    return MARKER.sub(lambda found: found[0].translate(_SHIELD), text)
+
+
+def unshielded(text: str) -> str:
+    return text.translate(_UNSHIELD)
+
+
 def unknown_names(text: str) -> list[str]:
     """The names of the unknown values in an expanded word, without their defaults."""
     return [_without_default(name) for name in MARKER.findall(text)]
@@ -179,7 +190,7 @@ def is_known(text: str) -> bool:
 
 def readable(text: str) -> str:
     """An expanded word as a person would write it: `$NAME` for what is unknown."""
-    return MARKER.sub(lambda found: _readable_name(found[1].removeprefix(OUTER)), text)
+    return MARKER.sub(lambda found: _readable_name(found[1].removeprefix(OUTER)), unshielded(text))
 
 
 def _readable_name(name: str) -> str:

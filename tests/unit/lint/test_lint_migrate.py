@@ -286,6 +286,10 @@ UNCLEAR = {
         "srun torchrun t.py $SLURM_JOB_ID out",
         "line 5: the argument $SLURM_JOB_ID is known only in the job",
     ),
+    "at the same time": (
+        "srun -n1 serve --model m &\nsrun torchrun t.py &\nwait",
+        "line 5: serve --model m runs at the same time; a run starts one program",
+    ),
     "first node only": ("python t.py", "line 5: Python starts on the first of 2 nodes only"),
 }
 
@@ -294,6 +298,14 @@ UNCLEAR = {
 def test_no_command_is_printed_if_it_would_be_a_guess(line, reason):
     found = replacement(f"{HEAD}{line}\n")
     assert (found.command, found.missing) == (None, (reason,))
+
+
+def test_computed_value_in_a_string_stays_one_word():
+    text = f'{HEAD}N=$((SLURM_X - 1))\nCMD="torchrun --nproc-per-node $((N * 8)) t.py --id $(date +%s)"\n{SRUN} bash -c "$CMD"\n'
+    found = replacement(text)
+    assert found.command[2:] == ("-N", "2", "-g", "4", "t.py")
+    assert "line 7: the argument --id $(date +%s): its value is known only in the job" in found.missing
+    assert not any("\ue000" <= sign <= "\ue200" for note in found.missing for sign in note)
 
 
 def test_variable_from_outside_is_named():

@@ -40,7 +40,8 @@ SMALL = names(
     "echo printf date hostname pwd ls cat nvidia-smi rocm-smi env printenv which type set unset export trap wait sleep "
     "ulimit mkdir test [ [[ true false : exit return shopt read mapfile local declare scontrol sinfo squeue sacct "
     "lscpu free df du nproc module ml source . conda mamba micromamba cd pushd popd eval uname whoami head tail wc "
-    "sort uniq grep awk sed tr cut basename dirname realpath readlink hash kill scancel shift getopts let id lspci qstat"
+    "sort uniq grep awk sed tr cut basename dirname realpath readlink hash kill scancel shift getopts let id "
+    "lspci qstat"
 )
 """Commands that a run does not miss, and those of the environment, which have flags."""
 MOST_NOTES = 5
@@ -65,6 +66,8 @@ def _command(
     script: JobScript, own: Sequence[Launch], companion: Callable[[str], Source | None]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     inner, outer = script, main_launch(own)
+    if outer is not None:
+        _refuse_parallel(script, outer)
     launch = outer
     if outer is None or launch is None:
         outer = own[-1]
@@ -80,6 +83,14 @@ def _command(
     _note_others(words, script, own, outer)
     words.note_outside()
     return ("echelon", "run", *words.words), tuple(words.missing)
+
+
+def _refuse_parallel(script: JobScript, launch: Launch) -> None:
+    """Raises UnclearError if another program runs at the same time, such as a server."""
+    for other in script.launches if launch.command.scope.background else ():
+        if other.command.scope.background and other.index != launch.index:
+            line = f"line {other.command.line}"
+            raise UnclearError(f"{line}: {shown(other.words)} runs at the same time; a run starts one program")
 
 
 def _follow(launch: Launch, companion: Callable[[str], Source | None]) -> tuple[JobScript, Launch]:
@@ -164,7 +175,8 @@ def _note_step(words: Words, launch: Launch) -> None:
 
 def _note_others(words: Words, script: JobScript, own: Sequence[Launch], launch: Launch) -> None:
     """Other programs of the script: a run starts one."""
-    others = {one.index: (one.words, one.command.line) for one in own if one.index != launch.index}
+    started = [one for one in script.launches if one in own or one.words[0] not in SMALL]
+    others = {one.index: (one.words, one.command.line) for one in started if one.index != launch.index}
     piped = {id(stage) for _, command, _ in script.commands for stage in command.pipe_to}
     launched = {one.index for one in script.launches}
     for index, command, expanded in script.commands:
