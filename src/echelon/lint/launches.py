@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from echelon.lint.model import names
-from echelon.lint.mpi_options import MPI, count_mpi_options, mpi_counts
+from echelon.lint.mpi_options import MPI, count_mpi_options, mpi_counts, mpi_variables
 from echelon.lint.parse import parse_shell
 from echelon.lint.slurm_options import UNKNOWN, split_srun
 from echelon.lint.syntax import Command, PartKind, Shell, Statement
@@ -187,7 +187,9 @@ def _split_starter(program: str, rest: list[str], place: _Place, values: Values)
         return replace(place, starter=program, starter_options=options), command
     command = rest[1:]
     skipped = count_mpi_options(command) if program in MPI else 0
-    return replace(place, starter=program, starter_options=mpi_counts(command[:skipped]), skipped=skipped), command
+    given = command[:skipped]
+    before = (*place.before, *mpi_variables(given))
+    return replace(place, starter=program, starter_options=mpi_counts(given), before=before, skipped=skipped), command
 
 
 def _without_wrappers(words: list[str]) -> list[str]:

@@ -118,6 +118,7 @@ class Values:
 
         plain = re.sub(r"\$\{(\w+)\}|\$(\w+)", lambda found: found[1] or found[2], text)
         known = re.sub(r"\b([A-Za-z_]\w*)\b(?!\()", value, plain)
+        known = MARKER.sub(lambda found: _without_default(found[1]), known)
         number = calculate(known)
         return marker(f"$(({_without_markers(known)}))") if number is None else str(number)
 

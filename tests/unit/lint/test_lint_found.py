@@ -69,6 +69,7 @@ CASES = {
     ),
     "in arithmetic": ("variable-is-not-a-number", f"{HEAD}WORLD=$((SLURM_NNODES * SLURM_TASKS_PER_NODE))\n"),
     "many in the background": ("exit-code-lost", f"{HEAD}for i in 1 2; do\n  srun -n1 python t.py $i &\ndone\nwait\n"),
+    "pipe behind a string": ("exit-code-lost", f"{HEAD}{SRUN} bash -c 'python t.py' | tee log\n"),
     "pipe with stderr": ("exit-code-lost", f"{HEAD}{SRUN} python t.py |& tee log\n"),
     "any number of nodes": (
         "srun-without-kill-on-bad-exit",

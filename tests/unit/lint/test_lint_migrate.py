@@ -135,6 +135,14 @@ CASES = {
         f"{HEAD}B=2\nexport B\nA=1 {SRUN} env C=3 torchrun t.py\n",
         "-N 2 -g 4 --set B=2 --set A=1 --set C=3 t.py",
     ),
+    "types of mail": (
+        "#!/bin/bash\n#SBATCH -n 1 -c 40\n#SBATCH --mail-type=begin\n#SBATCH --mail-type=end\nsrun torchrun t.py\n",
+        "--cpus 40 --mail-type begin,end t.py",
+    ),
+    "installation of conda": (
+        f"{HEAD}source /opt/conda/bin/activate\nconda activate dl\nulimit -n 4096\n{SRUN} torchrun t.py\n",
+        "-N 2 -g 4 --setup 'source /opt/conda/bin/activate' --conda dl --setup 'ulimit -n 4096' t.py",
+    ),
     "not a module": (f"{HEAD}ml purge\nml cuda\n{SRUN} torchrun t.py\n", "-N 2 -g 4 --modules cuda t.py"),
     "array": ("#!/bin/bash\n#SBATCH --array=0-9%2\npython t.py\n", "--array 0-9%2 t.py"),
 }
@@ -161,8 +169,8 @@ PBS_CASES = {
         "-N 2 --cpus 64 --procs-per-node 64 t.py",
     ),
     "processes of the chunk": (
-        "#!/bin/bash\n#PBS -l select=2:ncpus=8:mpiprocs=8\nmpirun --hostfile h -x A python t.py\n",
-        "-N 2 --cpus 8 --procs-per-node 8 t.py",
+        "#!/bin/bash\n#PBS -l select=2:ncpus=8:mpiprocs=8\nmpirun --hostfile h -x A -x B=1 python t.py\n",
+        "-N 2 --cpus 8 --procs-per-node 8 --set B=1 t.py",
     ),
     "torque": (
         "#!/bin/bash\n#PBS -l nodes=1:ppn=8:gpus=2\n#PBS -m abe\n#PBS -M a@b.c\npython t.py\n",
@@ -306,6 +314,28 @@ def test_computed_value_in_a_string_stays_one_word():
     assert found.command[2:] == ("-N", "2", "-g", "4", "t.py")
     assert "line 7: the argument --id $(date +%s): its value is known only in the job" in found.missing
     assert not any("\ue000" <= sign <= "\ue200" for note in found.missing for sign in note)
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ("mpirun -n 2 python t.py", "line 5: mpirun: if the program uses MPI, add --launcher mpirun"),
+        ("srun --mpi=pmix python t.py", "line 5: the start by srun: if the program uses MPI, add --launcher srun"),
+    ],
+)
+def test_program_that_may_use_mpi_is_noted(line, note):
+    assert replacement(f"{HEAD}{line}\n").missing == (note,)
+
+
+def test_python_beside_another_program_is_not_the_job():
+    found = replacement("#!/bin/bash\n#SBATCH -n 1\nserve --model m\npip install x\npython upload.py\n")
+    assert found.missing == ("line 3: the script starts serve --model m and upload.py; use one run for each",)
+
+
+def test_number_of_threads_is_carried_over_if_it_is_fixed():
+    start = f"{SRUN} torchrun t.py\n"
+    assert command(f"{HEAD}export OMP_NUM_THREADS=4\n{start}") == "-N 2 -g 4 --set OMP_NUM_THREADS=4 t.py"
+    assert command(f"{HEAD}export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\n{start}") == "-N 2 -g 4 t.py"
 
 
 def test_variable_from_outside_is_named():

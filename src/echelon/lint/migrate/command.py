@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from echelon.lint.directives import Dialect
 from echelon.lint.launches import Launch
@@ -40,10 +40,15 @@ SMALL = names(
     "echo printf date hostname pwd ls cat nvidia-smi rocm-smi env printenv which type set unset export trap wait sleep "
     "ulimit mkdir test [ [[ true false : exit return shopt read mapfile local declare scontrol sinfo squeue sacct "
     "lscpu free df du nproc module ml source . conda mamba micromamba cd pushd popd eval uname whoami head tail wc "
-    "sort uniq grep awk sed tr cut basename dirname realpath readlink hash kill scancel shift getopts let id "
+    "sort uniq grep awk sed tr cut basename dirname realpath readlink hash kill scancel shift getopts let break continue id "
     "lspci qstat"
 )
 """Commands that a run does not miss, and those of the environment, which have flags."""
+MPI_PROGRAMS = r"mpi4py|MPICH_|=mpi\b|(?i:horovod|\bhvd\b)"
+FILE_TOOLS = names(
+    "cp mv rm rsync scp tar zip unzip gzip gunzip wget curl git pip pip3 touch ln chmod find xargs sync tee bc seq make"
+)
+"""Commands that are named, but are certainly not what the job is about."""
 MOST_NOTES = 5
 
 
@@ -68,6 +73,7 @@ def _command(
     inner, outer = script, main_launch(own)
     if outer is not None:
         _refuse_parallel(script, outer)
+        _refuse_helper(script, outer)
     launch = outer
     if outer is None or launch is None:
         outer = own[-1]
@@ -76,6 +82,7 @@ def _command(
     _add_request(words, script, step)
     _add_launcher(words, launch, _processes(words, script, launch, outer, step))
     _note_step(words, outer)
+    _note_mpi(words, script, launch, outer)
     if inner is not script:
         add_environment(words, script, outer)
     add_environment(words, inner, launch)
@@ -91,6 +98,14 @@ def _refuse_parallel(script: JobScript, launch: Launch) -> None:
         if other.command.scope.background and other.index != launch.index:
             line = f"line {other.command.line}"
             raise UnclearError(f"{line}: {shown(other.words)} runs at the same time; a run starts one program")
+
+
+def _refuse_helper(script: JobScript, launch: Launch) -> None:
+    """Raises UnclearError if one Python process is beside a program that may be what the job is about."""
+    for _, (found, line) in _other_commands(script) if launch.starter is None and not launch.is_distributed else ():
+        if found[0].rpartition("/")[2] not in FILE_TOOLS:
+            target = plain_text(" ".join(launch.target))
+            raise UnclearError(f"line {line}: the script starts {shown(found)} and {target}; use one run for each")
 
 
 def _follow(launch: Launch, companion: Callable[[str], Source | None]) -> tuple[JobScript, Launch]:
@@ -173,17 +188,39 @@ def _note_step(words: Words, launch: Launch) -> None:
             words.leave_out(f"--{name}={value} of srun" if value else f"--{name} of srun", launch.command.line)
 
 
+def _note_mpi(words: Words, script: JobScript, launch: Launch, outer: Launch) -> None:
+    """Ranks that echelon starts itself do not find each other by MPI."""
+    by_mpi = launch.kind == "python" and outer.starter is not None and outer.starter != "srun"
+    by_srun = launch.kind == "python" and outer.uses_srun
+    if by_srun and ("mpi" in outer.starter_options or script.mentions(MPI_PROGRAMS)):
+        words.leave_out("the start by srun: if the program uses MPI, add --launcher srun", outer.command.line)
+    elif by_mpi:
+        words.leave_out(f"{outer.starter}: if the program uses MPI, add --launcher mpirun", outer.command.line)
+
+
 def _note_others(words: Words, script: JobScript, own: Sequence[Launch], launch: Launch) -> None:
     """Other programs of the script: a run starts one."""
-    started = [one for one in script.launches if one in own or one.words[0] not in SMALL]
-    others = {one.index: (one.words, one.command.line) for one in started if one.index != launch.index}
+    started = [one for one in script.launches if one in own or not _is_question(one)]
+    others: dict[int, tuple[Sequence[str], int]] = {
+        one.index: (one.words, one.command.line) for one in started if one.index != launch.index
+    }
+    others |= dict(_other_commands(script))
+    for _, (found, line) in sorted(others.items())[:MOST_NOTES]:
+        words.leave_out(f"{shown(found)} (a run starts one program)", line)
+    if len(others) > MOST_NOTES:
+        words.leave_out(f"{len(others) - MOST_NOTES} more commands of the script")
+
+
+def _is_question(launch: Launch) -> bool:
+    """`srun hostname` and `python --version`."""
+    return launch.words[0] in SMALL or launch.target[:1] in (("--version",), ("-V",), ()) or "--version" in launch.words
+
+
+def _other_commands(script: JobScript) -> Iterator[tuple[int, tuple[Sequence[str], int]]]:
+    """The index, words and line of each command that is no launch."""
     piped = {id(stage) for _, command, _ in script.commands for stage in command.pipe_to}
     launched = {one.index for one in script.launches}
     for index, command, expanded in script.commands:
         is_small = not command.name or command.name in SMALL or command.name in script.shell.functions
         if index not in launched and not is_small and id(command) not in piped:
-            others[index] = (expanded, command.line)
-    for _, (found, line) in sorted(others.items())[:MOST_NOTES]:
-        words.leave_out(f"{shown(found)} (a run starts one program)", line)
-    if len(others) > MOST_NOTES:
-        words.leave_out(f"{len(others) - MOST_NOTES} more commands of the script")
+            yield index, (expanded, command.line)

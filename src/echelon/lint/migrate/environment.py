@@ -80,6 +80,10 @@ def _add_command(words: Words, command: Command, expanded: tuple[str, ...]) -> N
         case "conda" | "mamba" | "micromamba":
             if rest[:1] == ("activate",) and len(rest) > 1:
                 _add_typed(words, "--conda", rest[1], command)
+            elif rest[:1] == ("activate",):
+                _add_typed(words, "--conda", "base", command)
+        case "ulimit":
+            words.flag("--setup", plain_text(_source(command)))
         case "cd":
             if rest and not re.search("PBS_O_WORKDIR|SLURM_SUBMIT_DIR", rest[0]):
                 words.leave_out(f"cd {readable(rest[0])}: type the command in that folder", command.line)
@@ -119,9 +123,22 @@ def _add_typed(words: Words, flag: str, value: str, command: Command) -> None:
     if typed is None:
         words.leave_out(_source(command), command.line)
         return
+    if flag == "--conda" and "/" not in value:
+        _source_installation(words)
     if flag in ("--venv", "--conda"):
         _remove_environment(words, "a run has one environment")
     words.words += [flag, typed]
+
+
+def _source_installation(words: Words) -> None:
+    """`source FOLDER/bin/activate` before `conda activate NAME` chooses the conda that knows the name."""
+    position = words.words.index("--conda") if "--conda" in words.words else None
+    if (
+        position is not None
+        and "/" in words.words[position + 1]
+        and not words.words[position + 1].startswith(('"', "'"))
+    ):
+        words.words[position : position + 2] = ["--setup", f"'source {words.words[position + 1]}/bin/activate'"]
 
 
 def _remove_environment(words: Words, reason: str) -> None:
@@ -146,7 +163,7 @@ def _is_superfluous(name: str) -> bool:
 
 def _add_setting(words: Words, name: str, value: str, line: int, raw: str = "") -> None:
     """A value that depends on the modules, such as that of PATH, is computed on the node."""
-    if _is_superfluous(name):
+    if _is_superfluous(name) and not (name == "OMP_NUM_THREADS" and value.isdigit()):
         return
     if looks_secret(name):
         words.leave_out(f"{name}: export it in the shell that you submit from", line)

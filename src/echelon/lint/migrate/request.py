@@ -59,11 +59,16 @@ def add_slurm_request(words: Words, request: Request, *, requeues: bool) -> None
     for long_name, flag in SAME_FLAGS.items():
         option = request.option(long_name)
         if option is not None and option.value:
-            words.flag(flag, option.value)
+            words.flag(flag, _mail_types(request) if long_name == "mail-type" else option.value)
     name = request.option("job-name")
     add_name(words, name.value if name is not None else "")
     _add_life(words, request, requeues=requeues)
     _add_native(words, request)
+
+
+def _mail_types(request: Request) -> str:
+    """sbatch adds up the types of several lines."""
+    return ",".join(dict.fromkeys(one.value for one in request.options if one.name == "mail-type" and one.value))
 
 
 def add_name(words: Words, name: str) -> None:
@@ -94,7 +99,8 @@ def _step_nodes(script: JobScript, options: Mapping[str, str]) -> int | None:
     request = script.request
     if "nodes" in options:
         return script.number(options["nodes"])
-    if options.get("ntasks") == "1" and "ntasks-per-node" not in options:
+    tasks = script.number(options["ntasks"]) if "ntasks" in options else request.ntasks
+    if tasks == 1 and "ntasks-per-node" not in options:
         return 1
     per_node = script.number(options.get("ntasks-per-node", "")) or request.tasks_per_node
     if request.nodes is None and request.option("nodes") is None and request.ntasks and per_node:

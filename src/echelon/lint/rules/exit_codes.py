@@ -30,7 +30,7 @@ def _find_pipes(script: JobScript) -> Iterator[Hit]:
         return
     for launch in script.launches:
         command = launch.command
-        if command.pipe_to and runs_program(launch) and not launch.in_task:
+        if command.pipe_to and runs_program(launch):
             last = command.pipe_to[-1].name or "the last command"
             yield Hit(
                 line=command.line,
