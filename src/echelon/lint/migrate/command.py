@@ -40,8 +40,8 @@ SMALL = names(
     "echo printf date hostname pwd ls cat nvidia-smi rocm-smi env printenv which type set unset export trap wait sleep "
     "ulimit mkdir test [ [[ true false : exit return shopt read mapfile local declare scontrol sinfo squeue sacct "
     "lscpu free df du nproc module ml source . conda mamba micromamba cd pushd popd eval uname whoami head tail wc "
-    "sort uniq grep awk sed tr cut basename dirname realpath readlink hash kill scancel shift getopts let break continue id "
-    "lspci qstat"
+    "sort uniq grep awk sed tr cut basename dirname realpath readlink hash kill scancel shift getopts let break "
+    "continue id lspci qstat"
 )
 """Commands that a run does not miss, and those of the environment, which have flags."""
 MPI_PROGRAMS = r"mpi4py|MPICH_|=mpi\b|(?i:horovod|\bhvd\b)"
