@@ -17,6 +17,7 @@ PROCESS_RUNNERS = names(
 """Programs that run one process. In front of a launcher they run all ranks, which echelon has no counterpart for."""
 CONTAINERS = re.compile("singularity|apptainer")
 ALL_ARGUMENTS = ("@", "*")
+OPTION = re.compile(r"--?[A-Za-z]")
 PLAIN_PYTHON_OPTIONS = names("-u -B -s -E -I -m")
 
 
@@ -28,22 +29,23 @@ def main_launch(own: Sequence[Launch]) -> Launch | None:
         [one for one in own if one.kind == "python"],
     )
     chosen = next((tier for tier in tiers if tier), [])
-    if not chosen:
-        return None
+    if chosen:
+        _refuse_several(chosen)
+    return chosen[-1] if chosen else None
+
+
+def _refuse_several(chosen: Sequence[Launch]) -> None:
+    """Raises UnclearError for several programs, for a loop, and for a function that gets its arguments elsewhere."""
     targets = list(dict.fromkeys(readable(" ".join(one.target)) for one in chosen))
-    line = chosen[-1].command.line
+    line, scope = chosen[-1].command.line, chosen[-1].command.scope
     if len(targets) > 1:
         raise UnclearError(f"line {line}: the script starts {_listed(targets)}; use one run for each")
-    scope = chosen[-1].command.scope
     if scope.loop or (len(chosen) > 1 and any(one.command.scope.background for one in chosen)):
-        raise UnclearError(
-            f"line {line}: {targets[0]} is started several times; use one run, or an index of --array, for each"
-        )
-    if scope.function is not None and any(
-        re.match(r"[\d@*]", name) for name in unknown_names(" ".join(chosen[-1].words))
-    ):
+        use = "use one run, or an index of --array, for each"
+        raise UnclearError(f"line {line}: {targets[0]} is started several times; {use}")
+    used = unknown_names(" ".join(chosen[-1].words))
+    if scope.function is not None and any(re.match(r"[\d@*]", name) for name in used):
         raise UnclearError(f"line {line}: the arguments of the function {scope.function} are not known")
-    return chosen[-1]
 
 
 def _listed(texts: Sequence[str]) -> str:
@@ -136,33 +138,33 @@ def _arguments(words: Words, launch: Launch) -> list[str]:
     """An option whose value is not known is left out together with it. UnclearError for one without an option."""
     typed: list[str] = []
     is_left_out = False
+    """Whether the word before was the value of an option that is left out."""
     for argument in launch.arguments:
         word = words.typed(argument)
-        is_option = re.match(r"--?[A-Za-z]", argument) is not None
-        if word is not None:
-            if is_left_out and not is_option:
-                _refuse_argument(launch, argument)
-            typed.append(word)
-            is_left_out = False
-        elif readable(argument).strip('${}[]"') in ALL_ARGUMENTS:
-            words.leave_out("the arguments of the script ($@): type them at the end", launch.command.line)
-        elif is_option or re.match(r"[\w.+~@/-]+=", argument):
-            words.leave_out(
-                f"the argument {plain_text(argument)}: its value is known only in the job", launch.command.line
-            )
-        elif typed and re.fullmatch(r"--?[A-Za-z][\w.-]*", typed[-1]) and not is_left_out:
-            shown_option = f"{typed.pop()} {plain_text(argument)}"
-            words.leave_out(f"the argument {shown_option}: its value is known only in the job", launch.command.line)
-            is_left_out = True
-        else:
-            _refuse_argument(launch, argument)
+        if word is None:
+            is_left_out = _leave_out(words, launch, argument, [] if is_left_out else typed)
+            continue
+        if is_left_out and not OPTION.match(argument):
+            raise _unclear_argument(launch, argument, "follows a value that is known only in the job")
+        typed.append(word)
+        is_left_out = False
     return typed
 
 
-def _refuse_argument(launch: Launch, argument: str) -> None:
-    what = (
-        "is known only in the job"
-        if readable(argument) != argument
-        else "follows a value that is known only in the job"
-    )
-    raise UnclearError(f"line {launch.command.line}: the argument {plain_text(argument)} {what}")
+def _leave_out(words: Words, launch: Launch, argument: str, typed: list[str]) -> bool:
+    """Notes an argument, with the option before it, which is removed. Returns whether there was one."""
+    line, reason = launch.command.line, "its value is known only in the job"
+    if readable(argument).strip('${}[]"') in ALL_ARGUMENTS:
+        words.leave_out("the arguments of the script ($@): type them at the end", line)
+        return False
+    if OPTION.match(argument) or re.match(r"[\w.+~@/-]+=", argument):
+        words.leave_out(f"the argument {plain_text(argument)}: {reason}", line)
+        return False
+    if not typed or not re.fullmatch(r"--?[A-Za-z][\w.-]*", typed[-1]):
+        raise _unclear_argument(launch, argument, "is known only in the job")
+    words.leave_out(f"the argument {typed.pop()} {plain_text(argument)}: {reason}", line)
+    return True
+
+
+def _unclear_argument(launch: Launch, argument: str, reason: str) -> UnclearError:
+    return UnclearError(f"line {launch.command.line}: the argument {plain_text(argument)} {reason}")
