@@ -5,6 +5,7 @@ from linting import HEAD, PBS, findings, rules, script
 
 from echelon.lint.check import check_script
 from echelon.lint.rules import BY_ID
+from echelon.lint.script import JobScript
 
 SRUN = "srun --kill-on-bad-exit=1"
 STATIC = "torchrun --nnodes=2 --nproc-per-node=4 --master-addr=$A --master-port=$P"
@@ -150,6 +151,11 @@ FIXES = {
         f"{HEAD}set -e\n{SRUN} python t.py | tee log\nenv >e\n",
         "set -o pipefail",
     ),
+    "one task with all GPUs": (
+        "more-processes-than-gpus",
+        f"#!/bin/bash\n#SBATCH -N 2\n#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-task=1\n{SRUN} torchrun --nproc-per-node=4 t.py\n",
+        "#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-task=4",
+    ),
     "old short option": ("directive-is-a-comment", f"{HEAD}#BATCH -P batch\n{SRUN} python t.py\n", "#SBATCH -p batch"),
 }
 
@@ -157,6 +163,17 @@ FIXES = {
 @pytest.mark.parametrize(("rule", "text", "fix"), FIXES.values(), ids=FIXES)
 def test_fix_of_a_finding(rule, text, fix):
     assert [one.fix for one in check_script(script(text), [BY_ID[rule]])] == [fix]
+
+
+TASKS = "#!/bin/bash\n#SBATCH -N 2\n#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-task=1\n"
+
+
+@pytest.mark.parametrize(("word", "found"), [("task.sh", True), ("./task.sh", True), ("tools/task.sh", False)])
+def test_launcher_in_a_script_that_srun_runs(word, found):
+    task = script("#!/bin/bash\nN=4\ntorchrun --nnodes=2 --nproc_per_node=$N t.py\n").source
+    job = JobScript(script(f"{TASKS}{SRUN} bash {word}\n").source, {"task.sh": task}.get)
+    hits = [one.sentence for one in check_script(job, [BY_ID["more-processes-than-gpus"]])]
+    assert hits == ["4 tasks x 4 processes on each node, but 4 GPUs"] * found
 
 
 def test_option_from_a_variable_has_the_line_of_its_text():
