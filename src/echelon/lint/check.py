@@ -153,7 +153,7 @@ class _Collector:
             self._check(source, sources)
 
     def _check(self, source: Source, others: Sequence[Source]) -> None:
-        script = parse_script(source)
+        script = parse_script(source, lambda name: find_companion(source, name, others))
         if isinstance(script, Skipped):
             self.skipped.append(script)
             return

@@ -23,6 +23,9 @@ JOB_WORDS = re.compile(
 SET_UP = re.compile(r"\s*(?:#.*|export\b.*|\w+=.*|(?:module|ml|echo|source|\.|cd|conda|set|mkdir|unset)\b.*)?$")
 """A line that prepares a job and launches nothing."""
 SCRIPT_NAME = re.compile(r"[\w.-]+\.(?:sh|bash|slurm|sbatch|pbs)\b")
+TYPED = re.compile(
+    r"^(?:sbatch|qsub|salloc|squeue|qstat|scancel|qdel|scontrol (?:requeue|hold|release))\b", re.MULTILINE
+)
 TITLE_LINES = 10
 PROMPT = re.compile(r"(?:\[[^\]]*\]|\w+@[\w.-]+[^$]*)?\$ ")
 
@@ -120,13 +123,18 @@ def _join_split_scripts(blocks: list[Block]) -> Iterator[Block]:
     """A block with a first line #! that launches nothing is the beginning of a script."""
     while blocks:
         block = blocks.pop(0)
-        while blocks and _is_unfinished(block) and not _starts_script(blocks[0]):
+        while blocks and _is_unfinished(block) and not _starts_script(blocks[0]) and not _is_typed(blocks[0]):
             block = _join_blocks(block, blocks.pop(0))
         yield block
 
 
 def _is_unfinished(block: Block) -> bool:
     return block.text.startswith("#!") and all(SET_UP.match(line) for line in block.text.split("\n"))
+
+
+def _is_typed(block: Block) -> bool:
+    """Whether the block shows what to type on the login node, and not lines of a script."""
+    return TYPED.search(block.text) is not None
 
 
 def _starts_script(block: Block) -> bool:

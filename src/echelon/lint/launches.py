@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from echelon.lint.model import names
+from echelon.lint.mpi_options import MPI, count_mpi_options, mpi_counts, mpi_variables
 from echelon.lint.parse import parse_shell
-from echelon.lint.slurm_options import split_srun
-from echelon.lint.syntax import Command, Statement
-from echelon.lint.values import Values, outer_markers
+from echelon.lint.slurm_options import UNKNOWN, split_srun
+from echelon.lint.syntax import Command, PartKind, Shell, Statement
+from echelon.lint.values import Values, outer_markers, shielded, unshielded
 from echelon.lint.words import OPEN
 
 WRAPPERS = names("time exec nohup command env sudo nice stdbuf eval unbuffer ionice")
@@ -67,7 +69,9 @@ class Launch:
     starter: str | None = None
     """srun, mpirun, ...: what starts it on the nodes. None if the script runs it itself."""
     starter_options: Mapping[str, str] = field(default_factory=dict)
-    """Of srun."""
+    """Of srun. Of mpirun and mpiexec only `ntasks` and `ntasks-per-node`."""
+    before: tuple[str, ...] = ()
+    """The words between the starter with its options and the launcher: containers, bindings, `uv run`."""
     in_task: bool = False
     """In a string for a shell that the starter runs, such as srun bash -c '...': variables are those of the task."""
     options: Mapping[str, LaunchOption] = field(default_factory=dict)
@@ -76,6 +80,8 @@ class Launch:
     """The script, or -m and the module."""
     arguments: tuple[str, ...] = ()
     line: int = 0
+    inner: Shell | None = None
+    """The script in the string, if a shell runs one: bash -c '...'."""
 
     @property
     def is_distributed(self) -> bool:
@@ -98,18 +104,50 @@ class _Place:
     lines: tuple[int, ...]
     starter: str | None = None
     starter_options: Mapping[str, str] = field(default_factory=dict)
+    before: tuple[str, ...] = ()
+    skipped: int = 0
+    """Words of the starter's own options that are still in front of the command."""
     in_task: bool = False
     nesting: int = 0
+    inner: Shell | None = None
+
+    def launch(self, kind: str, words: Sequence[str], **fields: Any) -> Launch:
+        """A launch at this place."""
+        return Launch(
+            kind=kind,
+            command=self.command,
+            index=self.index,
+            words=tuple(words),
+            starter=self.starter,
+            starter_options=self.starter_options,
+            before=self.before,
+            in_task=self.in_task,
+            inner=self.inner,
+            **{"line": self.command.line, **fields},
+        )
 
 
 def find_launches(statements: Sequence[Statement], values: Values) -> tuple[Launch, ...]:
     found: list[Launch] = []
+    runners = frozenset(_runners(statements))
     for index, statement in enumerate(statements):
         if isinstance(statement, Command) and statement.words:
             words, lines = expand(statement, values, index)
+            if words and words[0] in runners:
+                words, lines = words[1:], lines[1:]
             place = _Place(command=statement, index=index, lines=lines)
             found += _launches_in_words(words, place, values)
     return tuple(found)
+
+
+def _runners(statements: Sequence[Statement]) -> Iterator[str]:
+    """The functions that run their arguments: `run() { echo "$@"; time "$@"; }`."""
+    for one in statements:
+        if isinstance(one, Command) and one.scope.function is not None:
+            rest = [word for word in one.words if word.literal not in WRAPPERS]
+            parts = [part for part in rest[0].parts if part.text] if rest else []
+            if len(parts) == 1 and parts[0].kind is not PartKind.TEXT and parts[0].text in ("@", "*"):
+                yield one.scope.function
 
 
 def expand(command: Command, values: Values, index: int) -> tuple[list[str], tuple[int, ...]]:
@@ -127,9 +165,10 @@ def _launches_in_words(words: Sequence[str], place: _Place, values: Values) -> I
     rest = _without_wrappers(list(words))
     if not rest:
         return
+    place = replace(place, before=(*place.before, *words[: len(words) - len(rest)]))
     program = rest[0].rpartition("/")[2]
     if program == "srun" or program in STARTERS:
-        place, rest = _split_starter(program, rest, place)
+        place, rest = _split_starter(program, rest, place, values)
         if not rest or (program == "srun" and not _may_precede_launcher(rest[0])):
             yield from _unknown_program(rest, place)
             return
@@ -140,21 +179,17 @@ def _launches_in_words(words: Sequence[str], place: _Place, values: Values) -> I
     yield from _find_launcher(rest, place, values)
 
 
-def _split_starter(program: str, rest: list[str], place: _Place) -> tuple[_Place, list[str]]:
+def _split_starter(program: str, rest: list[str], place: _Place, values: Values) -> tuple[_Place, list[str]]:
     if program == "srun":
         options, command = split_srun(rest[1:])
-    else:
-        options, command = {}, rest[1:]
-    inner = _Place(
-        command=place.command,
-        index=place.index,
-        lines=place.lines,
-        starter=program,
-        starter_options=options,
-        in_task=place.in_task,
-        nesting=place.nesting,
-    )
-    return inner, command
+        if UNKNOWN in options and values.is_never_option(options[UNKNOWN]):
+            del options[UNKNOWN]
+        return replace(place, starter=program, starter_options=options), command
+    command = rest[1:]
+    skipped = count_mpi_options(command) if program in MPI else 0
+    given = command[:skipped]
+    before = (*place.before, *mpi_variables(given))
+    return replace(place, starter=program, starter_options=mpi_counts(given), before=before, skipped=skipped), command
 
 
 def _without_wrappers(words: list[str]) -> list[str]:
@@ -178,17 +213,18 @@ def _find_launcher(rest: list[str], place: _Place, values: Values) -> Iterator[L
     for position, word in enumerate(rest):
         program = word.rpartition("/")[2]
         following = rest[position + 1 :]
+        here = replace(place, before=(*place.before, *rest[place.skipped : position]))
         if program in SHELLS and following and re.fullmatch(r"-[a-z]*c", following[0]) and len(following) > 1:
-            yield from _nested_launches(following[1], place, values)
+            yield from _nested_launches(following[1], here, values)
             return
         if program in ("torchrun", "deepspeed"):
-            yield _make_launch(program, rest[position:], following, place)
+            yield _make_launch(program, rest[position:], following, here)
             return
         if program == "accelerate" and following and following[0] == "launch":
-            yield _make_launch("accelerate", rest[position:], following[1:], place)
+            yield _make_launch("accelerate", rest[position:], following[1:], here)
             return
         if PYTHON.fullmatch(program):
-            yield _python_launch(rest[position:], place)
+            yield _python_launch(rest[position:], here)
             return
     yield from _unknown_program(rest, place)
 
@@ -204,40 +240,22 @@ def _may_precede_launcher(word: str) -> bool:
 def _unknown_program(rest: list[str], place: _Place) -> Iterator[Launch]:
     """A program that is not known, if it is started on nodes."""
     if rest and place.starter is not None and rest[0].rpartition("/")[2] not in PRINTERS:
-        yield Launch(
-            kind="other",
-            command=place.command,
-            index=place.index,
-            words=tuple(rest),
-            starter=place.starter,
-            starter_options=place.starter_options,
-            in_task=place.in_task,
-            line=place.command.line,
-            target=tuple(rest[:1]),
-            arguments=tuple(rest[1:]),
-        )
+        yield place.launch("other", rest, target=tuple(rest[:1]), arguments=tuple(rest[1:]))
 
 
 def _nested_launches(text: str, place: _Place, values: Values) -> Iterator[Launch]:
     """The launches of a string that another shell runs, as in srun bash -c '...'."""
     if place.nesting >= MAX_NESTING:
         return
-    shell = parse_shell(outer_markers(text), place.command.line)
+    shell = parse_shell(shielded(outer_markers(text)), place.command.line)
     if shell.broken is not None:
         return
     inner = Values(shell.statements, outer=values)
+    in_task = place.starter is not None or place.in_task
+    below = replace(place, lines=(), skipped=0, in_task=in_task, nesting=place.nesting + 1, inner=shell)
     for index, statement in enumerate(shell.statements):
         if isinstance(statement, Command) and statement.words:
-            words, _ = expand(statement, inner, index)
-            below = _Place(
-                command=place.command,
-                index=place.index,
-                lines=(),
-                starter=place.starter,
-                starter_options=place.starter_options,
-                in_task=place.starter is not None or place.in_task,
-                nesting=place.nesting + 1,
-            )
+            words = [unshielded(word) for word in expand(statement, inner, index)[0]]
             yield from _launches_in_words(words, below, inner)
 
 
@@ -249,18 +267,7 @@ def _python_launch(words: list[str], place: _Place) -> Launch:
     if len(rest) > 1 and rest[0] == "-m" and rest[1] in TORCH_MODULES:
         return _make_launch(TORCH_MODULES[rest[1]], words, rest[2:], place)
     length = 2 if rest[:1] == ["-m"] else 1
-    return Launch(
-        kind="python",
-        command=place.command,
-        index=place.index,
-        words=tuple(words),
-        starter=place.starter,
-        starter_options=place.starter_options,
-        in_task=place.in_task,
-        target=tuple(rest[:length]),
-        arguments=tuple(rest[length:]),
-        line=place.command.line,
-    )
+    return place.launch("python", words, target=tuple(rest[:length]), arguments=tuple(rest[length:]))
 
 
 def _make_launch(kind: str, words: list[str], following: list[str], place: _Place) -> Launch:
@@ -268,14 +275,9 @@ def _make_launch(kind: str, words: list[str], following: list[str], place: _Plac
     length = 2 if "m" in options or "module" in options else 1
     if length == 2 and target:
         target = ["-m", *target]
-    return Launch(
-        kind=kind,
-        command=place.command,
-        index=place.index,
-        words=tuple(words),
-        starter=place.starter,
-        starter_options=place.starter_options,
-        in_task=place.in_task,
+    return place.launch(
+        kind,
+        words,
         options=options,
         target=tuple(target[:length]),
         arguments=tuple(target[length:]),

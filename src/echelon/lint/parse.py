@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, reduce
+from itertools import takewhile
 from typing import Any
 
 from echelon.errors import EnvironmentProblem
 from echelon.lint.model import names
 from echelon.lint.syntax import Assignment, Command, Comment, Scope, Shell, Statement, Word
-from echelon.lint.words import WordReader, hide_placeholders
+from echelon.lint.words import WordReader, hide_placeholders, join_words
 
 DECLARATIONS = names("export readonly declare typeset local")
 LOOPS = frozenset({"for_statement", "c_style_for_statement", "while_statement", "select_statement"})
@@ -43,6 +44,7 @@ def parse_shell(text: str, first_line: int = 1) -> Shell:
         statements=tuple(reader.statements),
         comments=tuple(reader.comments),
         functions=frozenset(reader.functions),
+        exported=frozenset(reader.exported),
         broken=reader.broken_lines(root) if root.has_error else None,
     )
 
@@ -56,6 +58,7 @@ class _Reader:
         self.statements: list[Statement] = []
         self.comments: list[Comment] = []
         self.functions: list[str] = []
+        self.exported: list[str] = []
 
     def broken_lines(self, root: Any) -> tuple[int, int]:
         queue = [root]
@@ -150,7 +153,7 @@ class _Reader:
             return
         parts = [child for child in body.children if child.is_named and not child.type.endswith("_redirect")]
         assigned = [child for child in parts if child.type == "variable_assignment"]
-        words = [self._word(child) for child in parts if child.type not in ("variable_assignment", "comment")]
+        words = list(self._words([one for one in parts if one.type not in ("variable_assignment", "comment")]))
         words += [self._word(extra) for one in redirects for extra in _words_after_target(one)]
         self.statements.append(
             Command(
@@ -163,6 +166,15 @@ class _Reader:
             )
         )
 
+    def _words(self, nodes: Sequence[Any]) -> Iterator[Word]:
+        """One word for nodes without a blank between them: the grammar cuts `--list=$a,$b` behind the second dollar."""
+        for index, node in enumerate(nodes):
+            if index == 0 or nodes[index - 1].end_byte != node.start_byte:
+                following = takewhile(
+                    lambda i: nodes[i - 1].end_byte == nodes[i].start_byte, range(index + 1, len(nodes))
+                )
+                yield reduce(join_words, (self._word(nodes[i]) for i in following), self._word(node))
+
     def _word(self, node: Any) -> Word:
         return self.words.word(node.children[0] if node.type == "command_name" else node)
 
@@ -174,6 +186,8 @@ class _Reader:
         for child in node.children:
             if child.type == "variable_assignment":
                 yield replace(self._assignment(child, scope), exported=keyword == "export")
+            elif child.type == "variable_name" and keyword == "export":
+                self.exported.append(self.words.source_of(child))
             elif child.type == "variable_name" and keyword == "unset":
                 yield Assignment(name=self.words.source_of(child), line=self.words.line(node), scope=scope)
 

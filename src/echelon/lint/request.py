@@ -43,7 +43,7 @@ def _slurm_request(options: tuple[Option, ...]) -> Request:
     ntasks = _read_count(options, "ntasks")
     if ntasks is None and nodes is not None and per_node is not None:
         ntasks = nodes * per_node
-    gpus, kind = _slurm_gpus(options, nodes, per_node)
+    gpus, kind = slurm_gpus(options, nodes, per_node)
     cpus = _read_count(options, "cpus-per-task")
     variables = {
         **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), nodes),
@@ -100,7 +100,7 @@ def gpus_in(text: str) -> tuple[int | None, str | None]:
     return None, None
 
 
-def _slurm_gpus(options: Sequence[Option], nodes: int | None, per_node: int | None) -> tuple[int | None, str | None]:
+def slurm_gpus(options: Sequence[Option], nodes: int | None, per_node: int | None) -> tuple[int | None, str | None]:
     """GPUs per node and their type. With several requests that differ, the number is unknown."""
     found: list[tuple[int | None, str | None]] = []
     gres, by_node = last_option(options, "gres"), last_option(options, "gpus-per-node")

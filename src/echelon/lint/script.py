@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -40,8 +41,10 @@ class Source:
 class JobScript:
     """A parsed script. Everything else is derived from it when a rule asks for it."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, companion: Callable[[str], Source | None] | None = None) -> None:
+        """`companion` finds another script by its name: in the same folder, or in the same document."""
         self.source = source
+        self._companion = companion
         text = without_markers(source.text)
         self.lines = text.split("\n")
         self.shell = parse_shell(text, source.first_line) if self.is_shell else Shell()
@@ -127,6 +130,13 @@ class JobScript:
         pattern = re.compile(rf"(?<![\w-]){re.escape(word)}(?![\w-])")
         return next((one for one in (*earlier, *later) if pattern.search(self.line(one))), line)
 
+    def task_script(self, launch: Launch) -> JobScript | None:
+        """The script beside this one that `srun bash task.sh` runs. None if it is in another folder, or unknown."""
+        word = next((one for one in launch.words[:2] if one.endswith((".sh", ".bash"))), "").removeprefix("./")
+        source = self._companion(word) if self._companion is not None and word and "/" not in word else None
+        found = parse_script(source) if source is not None else None
+        return found if isinstance(found, JobScript) else None
+
     @cached_property
     def commands(self) -> tuple[tuple[int, Command, tuple[str, ...]], ...]:
         """Index among the statements, command, and its expanded words."""
@@ -171,8 +181,8 @@ def _parse_flags(text: str) -> set[str]:
     return found
 
 
-def parse_script(source: Source) -> JobScript | Skipped:
+def parse_script(source: Source, companion: Callable[[str], Source | None] | None = None) -> JobScript | Skipped:
     try:
-        return JobScript(source)
+        return JobScript(source, companion)
     except RecursionError:
         return Skipped(path=source.path, reason=TOO_DEEP)

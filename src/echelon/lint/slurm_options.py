@@ -90,6 +90,8 @@ SRUN_VALUES = SHARED_VALUES | names(
     "multi-prog pack-group prolog relative slurmd-debug task-epilog task-prolog tasks-per-node threads treewidth "
     "wait"
 )
+ONLY_SRUN = SRUN_VALUES - SBATCH | names("kill-on-bad-exit label unbuffered overlap pty exact no-allocate")
+"""Options that srun has and sbatch does not."""
 PLUGIN_PREFIXES = ("container-", "no-container-")
 """Options of pyxis, which sites add to Slurm."""
 PLUGIN_FLAGS = names(

@@ -102,6 +102,8 @@ class Shell:
     statements: tuple[Statement, ...] = ()
     comments: tuple[Comment, ...] = ()
     functions: frozenset[str] = field(default_factory=frozenset)
+    exported: frozenset[str] = field(default_factory=frozenset)
+    """Names of `export NAME` without a value."""
     broken: tuple[int, int] | None = None
     """First and last line of the first part that is not valid bash."""
 

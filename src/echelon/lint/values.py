@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from echelon.lint.syntax import Assignment, Part, PartKind, Statement, Word
+from echelon.lint.syntax import Assignment, Command, Part, PartKind, Statement, Word
 from echelon.lint.words import BLANK, CLOSE, OPEN, marker
 
 MAX_DEPTH = 8
@@ -16,8 +16,12 @@ MAX_LENGTH = 20_000
 """Characters of one expanded word, so that a script that doubles a variable a hundred times costs nothing."""
 OUTER = "outer:"
 """Begins the name of an unknown value that was expanded before srun started the tasks."""
+DEFAULT = ":-"
+"""Follows the name of an unknown value that has a default: `${NAME:-4}`."""
 MARKER = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
 _FIELD = re.compile(f"(?:{OPEN}[^{CLOSE}]*{CLOSE}|\\S)+")
+_SHIELD = {ord(sign): 0xE100 + ord(sign) for sign in " $()[]{}'\"`;&|<>\\*?#~!=\t\n"}
+_UNSHIELD = {private: sign for sign, private in _SHIELD.items()}
 _OPERATORS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -39,6 +43,17 @@ class Values:
 
     def assigns(self, name: str) -> bool:
         return name in self._by_name
+
+    def computes(self, name: str) -> bool:
+        """Whether the script assigns anything else than a default, as in `NAME=${NAME:-4}`."""
+        return any(not _is_own_default(one) for _, one in self._by_name.get(name, ()))
+
+    def is_never_option(self, word: str) -> bool:
+        """Whether the word is a variable to which the script assigns only texts that are not options."""
+        values = [one.value for name in unknown_names(word) for _, one in self._by_name.get(name, ())]
+        if not values or word != marker(unknown_names(word)[0]):
+            return False
+        return all(value is not None and not _begins_option(value) for value in values)
 
     def find(self, name: str, before: int) -> tuple[int, Assignment] | None:
         """The assignment that certainly gives the value at this place, with its index."""
@@ -87,7 +102,8 @@ class Values:
             return self.text(found[1].items[0], found[0], depth + 1)
         if not self.assigns(part.text) and self._outer is not None and self._outer.assigns(part.text):
             return outer_markers(self._outer.variable(part, MAX_LENGTH, depth + 1))
-        return marker(part.text)
+        is_plain = part.default is not None and re.search(f"[$`\"'\\\\{{}}{OPEN}]", part.default) is None
+        return marker(f"{part.text}{DEFAULT}{part.default}" if is_plain else part.text)
 
     def _array(self, name: str, before: int, depth: int) -> list[str]:
         found = self.find(name, before) if depth < MAX_DEPTH else None
@@ -102,6 +118,7 @@ class Values:
 
         plain = re.sub(r"\$\{(\w+)\}|\$(\w+)", lambda found: found[1] or found[2], text)
         known = re.sub(r"\b([A-Za-z_]\w*)\b(?!\()", value, plain)
+        known = MARKER.sub(lambda found: _without_default(found[1]), known)
         number = calculate(known)
         return marker(f"$(({_without_markers(known)}))") if number is None else str(number)
 
@@ -109,7 +126,13 @@ class Values:
 def _assignments_of(statement: Statement) -> Iterable[Assignment]:
     if isinstance(statement, Assignment):
         return (statement,)
-    if statement.name in ("read", "mapfile", "readarray", "getopts"):
+    if statement.name == ":":  # : "${NAME:=value}"
+        parts = [part for word in statement.words for part in word.parts if part.default is not None]
+        return [_default_assignment(statement, part) for part in parts]
+    if statement.name == "let":
+        texts = [re.match(r"[A-Za-z_]\w*(?==)", word.raw.strip("\"'")) for word in statement.words[1:]]
+        return [Assignment(name=one[0], line=statement.line, scope=statement.scope) for one in texts if one]
+    if statement.name in ("read", "mapfile", "readarray", "getopts", "printf"):
         names = [word.literal for word in statement.words[1:]]
         return [
             Assignment(name=name, line=statement.line, scope=statement.scope)
@@ -117,6 +140,22 @@ def _assignments_of(statement: Statement) -> Iterable[Assignment]:
             if name and name.isidentifier()
         ]
     return ()
+
+
+def _is_own_default(one: Assignment) -> bool:
+    parts = [part for part in one.value.parts if part.text] if one.value is not None else []
+    return len(parts) == 1 and parts[0].text == one.name and parts[0].default is not None
+
+
+def _default_assignment(statement: Command, part: Part) -> Assignment:
+    value = Word(parts=(part,), line=statement.line, raw="")
+    return Assignment(name=part.text, line=statement.line, scope=statement.scope, value=value)
+
+
+def _begins_option(word: Word) -> bool:
+    first = word.parts[0] if word.parts else None
+    texts = [part.text for part in word.parts if part.text]
+    return first is not None and bool(texts) and (first.kind is not PartKind.TEXT or texts[0].lstrip().startswith("-"))
 
 
 def _without_markers(text: str) -> str:
@@ -128,9 +167,22 @@ def outer_markers(text: str) -> str:
     return MARKER.sub(lambda found: marker(OUTER + found[1].removeprefix(OUTER)), text)
 
 
+def shielded(text: str) -> str:
+    """With names of unknown values, such as `$(hostname)`, in characters that a second parser takes as letters."""
+    return MARKER.sub(lambda found: found[0].translate(_SHIELD), text)
+
+
+def unshielded(text: str) -> str:
+    return text.translate(_UNSHIELD)
+
+
 def unknown_names(text: str) -> list[str]:
-    """The names of the unknown values in an expanded word."""
-    return MARKER.findall(text)
+    """The names of the unknown values in an expanded word, without their defaults."""
+    return [_without_default(name) for name in MARKER.findall(text)]
+
+
+def _without_default(name: str) -> str:
+    return re.sub(rf"^((?:{OUTER})?\w+){DEFAULT}.*", r"\1", name, flags=re.DOTALL)
 
 
 def is_known(text: str) -> bool:
@@ -139,7 +191,7 @@ def is_known(text: str) -> bool:
 
 def readable(text: str) -> str:
     """An expanded word as a person would write it: `$NAME` for what is unknown."""
-    return MARKER.sub(lambda found: _readable_name(found[1].removeprefix(OUTER)), text)
+    return MARKER.sub(lambda found: _readable_name(found[1].removeprefix(OUTER)), unshielded(text))
 
 
 def _readable_name(name: str) -> str:
@@ -150,7 +202,7 @@ def _readable_name(name: str) -> str:
 
 def number_of(text: str, known: Mapping[str, int]) -> int | None:
     """The number, with known values for variables of the scheduler. None if it is not known."""
-    plain = MARKER.sub(lambda found: _number(found[1].removeprefix(OUTER), known), text)
+    plain = MARKER.sub(lambda found: _number(_without_default(found[1].removeprefix(OUTER)), known), text)
     return int(plain) if re.fullmatch(r"\d{1,9}", plain) else None
 
 

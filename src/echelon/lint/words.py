@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from echelon.lint.syntax import Part, PartKind, Statement, Word
@@ -94,6 +95,18 @@ class WordReader:
         if node.type == "simple_expansion":
             return Part(kind=PartKind.VARIABLE, text=raw[1:], quoted=quoted)
         return _parse_braced(raw, quoted=quoted)
+
+
+def join_words(left: Word, right: Word) -> Word:
+    """The word of two halves between which a dollar was cut off its name."""
+    last, first = left.parts[-1:], right.parts[:1]
+    name = re.match(r"[A-Za-z_]\w*", first[0].text) if first and first[0].kind is PartKind.TEXT else None
+    parts = (*left.parts, *right.parts)
+    if last and last[0].text == "$" and not last[0].quoted and name is not None:
+        variable = Part(kind=PartKind.VARIABLE, text=name[0])
+        rest = replace(first[0], text=first[0].text[name.end() :])
+        parts = (*left.parts[:-1], variable, rest, *right.parts[1:])
+    return Word(parts=parts, line=left.line, raw=left.raw + right.raw)
 
 
 def _parse_braced(raw: str, *, quoted: bool) -> Part:

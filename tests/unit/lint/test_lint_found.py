@@ -1,7 +1,11 @@
 """More forms of the traps than the examples of the rules have."""
 
 import pytest
-from linting import HEAD, PBS, findings, rules
+from linting import HEAD, PBS, findings, rules, script
+
+from echelon.lint.check import check_script
+from echelon.lint.rules import BY_ID
+from echelon.lint.script import JobScript
 
 SRUN = "srun --kill-on-bad-exit=1"
 STATIC = "torchrun --nnodes=2 --nproc-per-node=4 --master-addr=$A --master-port=$P"
@@ -66,7 +70,28 @@ CASES = {
     ),
     "in arithmetic": ("variable-is-not-a-number", f"{HEAD}WORLD=$((SLURM_NNODES * SLURM_TASKS_PER_NODE))\n"),
     "many in the background": ("exit-code-lost", f"{HEAD}for i in 1 2; do\n  srun -n1 python t.py $i &\ndone\nwait\n"),
+    "pipe behind a string": ("exit-code-lost", f"{HEAD}{SRUN} bash -c 'python t.py' | tee log\n"),
     "pipe with stderr": ("exit-code-lost", f"{HEAD}{SRUN} python t.py |& tee log\n"),
+    "any number of nodes": (
+        "srun-without-kill-on-bad-exit",
+        "#!/bin/bash\n#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-node=4\nsrun python t.py\n",
+    ),
+    "program in a variable": (
+        "srun-without-kill-on-bad-exit",
+        f'{HEAD.replace("node=1", "node=4")}P=""\nif [ "$1" = x ]; then P="nsys profile"; fi\nsrun $P python t.py\n',
+    ),
+    "cpus with a program in a variable": (
+        "srun-cpus-per-task",
+        f'{HEAD}#SBATCH -c 8\nP=""\nif [ "$1" = x ]; then P="nsys profile"; fi\nsrun $P python t.py\n',
+    ),
+    "through a function": (
+        "srun-without-kill-on-bad-exit",
+        f'{HEAD}run() {{ echo "$@"; time "$@"; }}\nrun srun torchrun --nproc-per-node=4 t.py\n',
+    ),
+    "set-up before a function": (
+        "setup-failure-ignored",
+        f'{HEAD}run() {{ echo "$@"; time "$@"; }}\nsource env/bin/activate\nrun {SRUN} python t.py\n',
+    ),
     "trap of another signal": ("signal-without-trap", f"{SIGNAL}trap 'echo x' TERM\n{SRUN} python t.py\n"),
     "signal by number": (
         "trap-foreground-child",
@@ -102,6 +127,53 @@ CASES = {
 @pytest.mark.parametrize(("rule", "text"), CASES.values(), ids=CASES)
 def test_trap_is_found(rule, text):
     assert rule in rules(text)
+
+
+FIXES = {
+    "option of srun": (
+        "unknown-option",
+        f"{HEAD}#SBATCH --cpu-bind=cores\n{SRUN} python t.py\n",
+        "srun --cpu-bind=cores ...",
+    ),
+    "one fix for c10d": (
+        "node-rank-in-batch-shell",
+        f"{HEAD}{SRUN} torchrun --rdzv-backend=c10d --node_rank=$SLURM_NODEID t.py\n",
+        "# remove --node_rank",
+    ),
+    "last command": ("exit-code-lost", f"{HEAD}{SRUN} python t.py | tee log\n", "set -o pipefail"),
+    "commands follow": (
+        "exit-code-lost",
+        f"{HEAD}{SRUN} python t.py | tee log\nenv >e\n",
+        "set -o pipefail\n... | tee log || exit",
+    ),
+    "commands follow set -e": (
+        "exit-code-lost",
+        f"{HEAD}set -e\n{SRUN} python t.py | tee log\nenv >e\n",
+        "set -o pipefail",
+    ),
+    "one task with all GPUs": (
+        "more-processes-than-gpus",
+        f"#!/bin/bash\n#SBATCH -N 2\n#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-task=1\n{SRUN} torchrun --nproc-per-node=4 t.py\n",
+        "#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-task=4",
+    ),
+    "old short option": ("directive-is-a-comment", f"{HEAD}#BATCH -P batch\n{SRUN} python t.py\n", "#SBATCH -p batch"),
+}
+
+
+@pytest.mark.parametrize(("rule", "text", "fix"), FIXES.values(), ids=FIXES)
+def test_fix_of_a_finding(rule, text, fix):
+    assert [one.fix for one in check_script(script(text), [BY_ID[rule]])] == [fix]
+
+
+TASKS = "#!/bin/bash\n#SBATCH -N 2\n#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-task=1\n"
+
+
+@pytest.mark.parametrize(("word", "found"), [("task.sh", True), ("./task.sh", True), ("tools/task.sh", False)])
+def test_launcher_in_a_script_that_srun_runs(word, found):
+    task = script("#!/bin/bash\nN=4\ntorchrun --nnodes=2 --nproc_per_node=$N t.py\n").source
+    job = JobScript(script(f"{TASKS}{SRUN} bash {word}\n").source, {"task.sh": task}.get)
+    hits = [one.sentence for one in check_script(job, [BY_ID["more-processes-than-gpus"]])]
+    assert hits == ["4 tasks x 4 processes on each node, but 4 GPUs"] * found
 
 
 def test_option_from_a_variable_has_the_line_of_its_text():

@@ -93,6 +93,57 @@ CASES = {
         "#!/bin/bash\n#SBATCH -N 2\n#SBATCH -n 4\n#SBATCH --gpus-per-task=1\nsrun python t.py\n",
         "-N 2 -g 2 t.py",
     ),
+    "nodes that follow from tasks": (
+        "#!/bin/bash\n#SBATCH -n 4\n#SBATCH --ntasks-per-node=2\n#SBATCH --gpus-per-task=1\nsrun uv run python t.py\n",
+        "-N 2 -g 2 -- uv run python t.py",
+    ),
+    "tasks and GPUs of srun": (
+        "#!/bin/bash\n#SBATCH -N 4\nsrun -n$((SLURM_JOB_NUM_NODES*8)) -c7 --gpus-per-task=1 python t.py\n",
+        "-N 4 -g 8 --cpus 56 t.py",
+    ),
+    "one process for all GPUs": ("#!/bin/bash\n#SBATCH --gres=gpu:2\npython t.py\n", "-g 2 --procs-per-node 1 t.py"),
+    "list of variables": (
+        f"{HEAD}export d0=/d/a\nexport d1=/d/b\nexport d2=/d/c\n{SRUN} torchrun t.py --list=$d0,$d1,$d2\n",
+        "-N 2 -g 4 --set d0=/d/a --set d1=/d/b --set d2=/d/c t.py --list=/d/a,/d/b,/d/c",
+    ),
+    "default of a variable": (
+        f'{HEAD}: "${{IMAGE:=/apps/t.sqsh}}"\n{SRUN} --container-image $IMAGE torchrun t.py\n',
+        '-N 2 -g 4 --image "${IMAGE:-/apps/t.sqsh}" --env pyxis t.py',
+    ),
+    "another program": (
+        f"{HEAD}{SRUN} uv run orion hunt --config conf.yml python t.py --lr 1\n",
+        "-N 2 -g 4 --procs-per-node 1 -- uv run orion hunt --config conf.yml python t.py --lr 1",
+    ),
+    "launcher in uv": (
+        f"{HEAD}{SRUN} uv run torchrun --nproc-per-node=4 -m pkg.train\n",
+        "-N 2 -g 4 -- uv run python -m pkg.train",
+    ),
+    "option without its value": (
+        f"{HEAD}{SRUN} python t.py --local_rank $SLURM_LOCALID --lr 1\n",
+        "-N 2 -g 4 --procs-per-node 1 t.py --lr 1",
+    ),
+    "numbers of the request": (f"{HEAD}{SRUN} torchrun t.py --nodes $SLURM_NNODES\n", "-N 2 -g 4 t.py --nodes 2"),
+    "folder of the job": (
+        f"{HEAD}{SRUN} torchrun t.py --d $SLURM_SUBMIT_DIR/data --o ~/out\n",
+        '-N 2 -g 4 t.py --d "$PWD/data" --o ~/out',
+    ),
+    "values of the node": (
+        f"{HEAD}export PATH=/opt/x/bin:$PATH\n{SRUN} torchrun t.py\n",
+        "-N 2 -g 4 --setup 'export PATH=/opt/x/bin:$PATH' t.py",
+    ),
+    "variables for the command": (
+        f"{HEAD}B=2\nexport B\nA=1 {SRUN} env C=3 torchrun t.py\n",
+        "-N 2 -g 4 --set B=2 --set A=1 --set C=3 t.py",
+    ),
+    "types of mail": (
+        "#!/bin/bash\n#SBATCH -n 1 -c 40\n#SBATCH --mail-type=begin\n#SBATCH --mail-type=end\nsrun torchrun t.py\n",
+        "--cpus 40 --mail-type begin,end t.py",
+    ),
+    "installation of conda": (
+        f"{HEAD}source /opt/conda/bin/activate\nconda activate dl\nulimit -n 4096\n{SRUN} torchrun t.py\n",
+        "-N 2 -g 4 --setup 'source /opt/conda/bin/activate' --conda dl --setup 'ulimit -n 4096' t.py",
+    ),
+    "not a module": (f"{HEAD}ml purge\nml cuda\n{SRUN} torchrun t.py\n", "-N 2 -g 4 --modules cuda t.py"),
     "array": ("#!/bin/bash\n#SBATCH --array=0-9%2\npython t.py\n", "--array 0-9%2 t.py"),
 }
 CHUNKS = """\
@@ -113,9 +164,17 @@ PBS_CASES = {
         "#!/bin/bash\n#PBS -q gpuvolta\n#PBS -l ncpus=96,ngpus=8,mem=200GB\n#PBS -l storage=gdata/ab12\ntorchrun --nproc-per-node=4 t.py\n",
         "--site gadi -N 2 -g 4 --mem 100G -p gpuvolta --pbs storage=gdata/ab12 t.py",
     ),
+    "processes of mpiexec": (
+        "#!/bin/bash\n#PBS -l select=2:ncpus=64:mpiprocs=64\nmpiexec -n 128 -ppn 64 python t.py\n",
+        "-N 2 --cpus 64 --procs-per-node 64 t.py",
+    ),
+    "processes of the chunk": (
+        "#!/bin/bash\n#PBS -l select=2:ncpus=8:mpiprocs=8\nmpirun --hostfile h -x A -x B=1 python t.py\n",
+        "-N 2 --cpus 8 --procs-per-node 8 --set B=1 t.py",
+    ),
     "torque": (
         "#!/bin/bash\n#PBS -l nodes=1:ppn=8:gpus=2\n#PBS -m abe\n#PBS -M a@b.c\npython t.py\n",
-        "-g 2 --cpus 8 --mail a@b.c --mail-type FAIL,BEGIN,END t.py",
+        "-g 2 --cpus 8 --mail a@b.c --mail-type FAIL,BEGIN,END --procs-per-node 1 t.py",
     ),
 }
 
@@ -181,6 +240,17 @@ MISSING = {
     "value of the job": ("export OUT=/tmp/$SLURM_JOB_ID", "line 5: export OUT=/tmp/$SLURM_JOB_ID"),
     "folder": ("cd /data/project", "line 5: cd /data/project: type the command in that folder"),
     "second program": ("python prepare.py", "line 5: python prepare.py (a run starts one program)"),
+    "computed in the job": (
+        'let half=$(wc -l <f)/2\nexport HINTS="n=${half}"',
+        'line 6: export HINTS="n=${half}"',
+    ),
+    "value to fill in": ("conda activate /w/<username>/x", "line 5: conda activate /w/<username>/x"),
+    "module that is unloaded": ("module unload cuda", "line 5: module unload cuda"),
+    "under a condition": (
+        'if [ -n "$A" ]; then module load cuda; fi',
+        "line 5: module load cuda, which the script runs under a condition",
+    ),
+    "program that is not Python": ("lm_eval --model hf", "line 5: lm_eval --model hf (a run starts one program)"),
     "module path": ("module use /opt/m", "line 5: module use: set MODULEPATH in the shell that you submit from"),
 }
 
@@ -192,11 +262,86 @@ def test_lost_options_are_listed(line, note):
 
 def test_arguments_that_exist_only_in_the_job_are_listed():
     found = replacement(f'{HEAD}{SRUN} torchrun t.py --id $SLURM_JOB_ID "$@"\n')
-    assert found.command[-2:] == ("t.py", "--id")
+    assert found.command[-2:] == ("4", "t.py")
     assert found.missing == (
-        "line 5: the argument $SLURM_JOB_ID: its value exists only in the job",
+        "line 5: the argument --id $SLURM_JOB_ID: its value is known only in the job",
         "line 5: the arguments of the script ($@): type them at the end",
     )
+
+
+UNCLEAR = {
+    "script in front": (
+        "srun bash tools/box.sh bash -c 'export A=$PWD; python t.py'",
+        "line 5: bash tools/box.sh starts the program, and what it sets up is not known",
+    ),
+    "container": (
+        "srun docker exec box python t.py",
+        "line 5: docker exec box starts the program, and what it sets up is not known",
+    ),
+    "image of the job": (
+        "I=$(cat image)\nsrun --container-image $I python t.py",
+        "line 6: the container image $(cat image) is known only in the job",
+    ),
+    "several programs": (
+        "srun python train.py\nsrun python convert.py",
+        "line 6: the script starts train.py and convert.py; use one run for each",
+    ),
+    "loop": (
+        "for lr in 1 2; do srun python t.py --lr $lr; done",
+        "line 5: t.py is started several times; use one run, or an index of --array, for each",
+    ),
+    "value without an option": (
+        "srun torchrun t.py $SLURM_JOB_ID out",
+        "line 5: the argument $SLURM_JOB_ID is known only in the job",
+    ),
+    "at the same time": (
+        "srun -n1 serve --model m &\nsrun torchrun t.py &\nwait",
+        "line 5: serve --model m runs at the same time; a run starts one program",
+    ),
+    "first node only": ("python t.py", "line 5: Python starts on the first of 2 nodes only"),
+}
+
+
+@pytest.mark.parametrize(("line", "reason"), UNCLEAR.values(), ids=UNCLEAR)
+def test_no_command_is_printed_if_it_would_be_a_guess(line, reason):
+    found = replacement(f"{HEAD}{line}\n")
+    assert (found.command, found.missing) == (None, (reason,))
+
+
+def test_computed_value_in_a_string_stays_one_word():
+    text = f'{HEAD}N=$((SLURM_X - 1))\nCMD="torchrun --nproc-per-node $((N * 8)) t.py --id $(date +%s)"\n{SRUN} bash -c "$CMD"\n'
+    found = replacement(text)
+    assert found.command[2:] == ("-N", "2", "-g", "4", "t.py")
+    assert "line 7: the argument --id $(date +%s): its value is known only in the job" in found.missing
+    assert not any("\ue000" <= sign <= "\ue200" for note in found.missing for sign in note)
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ("mpirun -n 2 python t.py", "line 5: mpirun: if the program uses MPI, add --launcher mpirun"),
+        ("srun --mpi=pmix python t.py", "line 5: the start by srun: if the program uses MPI, add --launcher srun"),
+    ],
+)
+def test_program_that_may_use_mpi_is_noted(line, note):
+    assert replacement(f"{HEAD}{line}\n").missing == (note,)
+
+
+def test_python_beside_another_program_is_not_the_job():
+    found = replacement("#!/bin/bash\n#SBATCH -n 1\nserve --model m\npip install x\npython upload.py\n")
+    assert found.missing == ("line 3: the script starts serve --model m and upload.py; use one run for each",)
+
+
+def test_number_of_threads_is_carried_over_if_it_is_fixed():
+    start = f"{SRUN} torchrun t.py\n"
+    assert command(f"{HEAD}export OMP_NUM_THREADS=4\n{start}") == "-N 2 -g 4 --set OMP_NUM_THREADS=4 t.py"
+    assert command(f"{HEAD}export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\n{start}") == "-N 2 -g 4 t.py"
+
+
+def test_variable_from_outside_is_named():
+    found = replacement(f"{HEAD}{SRUN} torchrun t.py --data $CORPUS\n")
+    assert found.command[-2:] == ("--data", '"$CORPUS"')
+    assert found.missing == ("the value of $CORPUS: set it in the shell that you submit from",)
 
 
 def test_script_on_the_nodes_is_followed():

@@ -45,6 +45,10 @@ CASES = {
         "endpoint-without-port",
         f"{HEAD}{SRUN} torchrun --rdzv-backend=c10d --rdzv-endpoint=$E t.py\n",
     ),
+    "endpoint on whole nodes": (
+        "endpoint-without-port",
+        f"{HEAD}#SBATCH --exclusive\n{SRUN} torchrun --rdzv-backend=c10d --rdzv-endpoint=$(hostname) t.py\n",
+    ),
     "id of a unique port": (
         "constant-rdzv-id",
         f"{HEAD}{SRUN} torchrun --nnodes=2 --rdzv-backend=c10d --rdzv-id=1 --rdzv-endpoint=$A:$P t.py\n",
@@ -113,6 +117,22 @@ CASES = {
         "srun-cpus-per-task",
         f"{HEAD}#SBATCH -c 8\nexport SRUN_CPUS_PER_TASK=8\n{SRUN} python t.py\n",
     ),
+    "process of a daemon": (
+        "srun-cpus-per-task",
+        "#!/bin/bash\n#SBATCH -N 1\n#SBATCH -c 16\nsrun -n 1 docker exec box python3 t.py\n",
+    ),
+    "program or options": (
+        "srun-cpus-per-task",
+        f"{HEAD}#SBATCH -c 8\nX=-c8\nX=nsys\nif a; then X=; fi\nsrun $X python t.py\n",
+    ),
+    "tasks of the whole job": (
+        "srun-without-kill-on-bad-exit",
+        "#!/bin/bash\n#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-node=4\nsrun -n 1 python t.py\n",
+    ),
+    "function that starts nodes": (
+        "launcher-on-first-node",
+        f'{HEAD}on() {{ srun "$@"; }}\non torchrun --nnodes=2 t.py\n',
+    ),
     "output in a file": ("srun-output-of-one-task", f"{HEAD}{SRUN} --output=0.log python t.py\n"),
     # exit codes
     "pipefail": ("exit-code-lost", f"{HEAD}set -euo pipefail\n{SRUN} python t.py | tee log\n"),
@@ -140,6 +160,10 @@ CASES = {
     "if it is not done": (
         "requeue-without-limit",
         f"{SIGNAL}again() {{\n  if [ ! -f done ]; then\n    scontrol requeue $SLURM_JOB_ID\n  fi\n}}\ntrap again USR1\npython t.py &\nwait $!\n",
+    ),
+    "requeue by hand": (
+        "requeue-without-limit",
+        f"#SBATCH --nodes=2\nsbatch train.sh\nscontrol requeue 77\n{SRUN} torchrun t.py\n",
     ),
     # directives
     "switched off": ("directive-is-a-comment", f"{HEAD}##SBATCH --time=1:00\n# SBATCH --mem=0\n{SRUN} python t.py\n"),
@@ -192,6 +216,25 @@ CASES = {
 @pytest.mark.parametrize(("rule", "text"), CASES.values(), ids=CASES)
 def test_no_false_alarm(rule, text):
     assert rule not in rules(text)
+
+
+DOCUMENTS = {
+    "typed": ("exit-code-lost", "```bash\n$ export OMP_NUM_THREADS=2\n$ srun -N1 -n2 ./hello | sort\n```\n"),
+    "console": ("exit-code-lost", "```console\nsrun -n2 ./hello | sort\n```\n"),
+    "list of commands": (
+        "requeue-overwrites-log",
+        "```\n#!/bin/bash\n#SBATCH --nodes=1\n```\n\nThen:\n\n```\nsbatch train.sh\nscontrol requeue $SLURM_JOB_ID\n```\n",
+    ),
+    "value to fill in": (
+        "requeue-without-limit",
+        "```\n#!/bin/bash\n#SBATCH -N 1\nscontrol requeue <jobid>\npython t.py\n```\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("rule", "text"), DOCUMENTS.values(), ids=DOCUMENTS)
+def test_no_false_alarm_in_a_document(rule, text):
+    assert rule not in rules(text, "a.md")
 
 
 GOLDEN = sorted((Path(__file__).parents[2] / "golden").glob("*.sh"))

@@ -24,7 +24,7 @@ WORDS = {
     "split": ("A='x y'\nrun $A \"$A\"", ["run", "x", "y", "x y"]),
     "array": ('A=(--x "y z")\nrun "${A[@]}" end', ["run", "--x", "y z", "end"]),
     "unknown": ("run $HOME/x", ["run", "$HOME/x"]),
-    "default": ("run ${P:-1}", ["run", "$P"]),
+    "default": ("run ${P:-1}", ["run", "${P:-1}"]),
     "nested": ("A=1\nB=$A-2\nrun $B", ["run", "1-2"]),
     "last assignment": ("A=1\nA=2\nrun $A", ["run", "2"]),
     "later assignment": ("run $A\nA=1\nrun", ["run"]),

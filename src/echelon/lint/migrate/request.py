@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 from echelon.config.parse import format_duration
+from echelon.lint.directives import Option
+from echelon.lint.launches import Launch
 from echelon.lint.migrate.typed import Words
 from echelon.lint.model import names
-from echelon.lint.request import Request
+from echelon.lint.request import Request, slurm_gpus
+from echelon.lint.script import JobScript
 
 SAME_FLAGS = {
     "partition": "-p",
@@ -54,11 +59,16 @@ def add_slurm_request(words: Words, request: Request, *, requeues: bool) -> None
     for long_name, flag in SAME_FLAGS.items():
         option = request.option(long_name)
         if option is not None and option.value:
-            words.flag(flag, option.value)
+            words.flag(flag, _mail_types(request) if long_name == "mail-type" else option.value)
     name = request.option("job-name")
     add_name(words, name.value if name is not None else "")
     _add_life(words, request, requeues=requeues)
     _add_native(words, request)
+
+
+def _mail_types(request: Request) -> str:
+    """sbatch adds up the types of several lines."""
+    return ",".join(dict.fromkeys(one.value for one in request.options if one.name == "mail-type" and one.value))
 
 
 def add_name(words: Words, name: str) -> None:
@@ -67,13 +77,57 @@ def add_name(words: Words, name: str) -> None:
         words.flag("--name", plain)
 
 
+def step_request(script: JobScript, launch: Launch) -> Request:
+    """The request with what srun or mpiexec adds: nodes, tasks, GPUs and CPUs of the step that runs the program."""
+    request, options = script.request, launch.starter_options
+    nodes = _step_nodes(script, options)
+    tasks = _tasks_per_node(script, options, nodes)
+    given = [Option(name=name, value=value, line=launch.command.line, text="") for name, value in options.items()]
+    gpus, kind = slurm_gpus(given, nodes, tasks) if launch.uses_srun else (None, None)
+    return replace(
+        request,
+        nodes=nodes,
+        tasks_per_node=tasks,
+        gpus_per_node=request.gpus_per_node or _even_gpus(request, nodes) or gpus,
+        gpu_type=request.gpu_type or kind,
+        cpus_per_task=script.number(options.get("cpus-per-task", "")) or request.cpus_per_task,
+    )
+
+
+def _step_nodes(script: JobScript, options: Mapping[str, str]) -> int | None:
+    """Without --nodes, sbatch takes as many as the tasks need."""
+    request = script.request
+    if "nodes" in options:
+        return script.number(options["nodes"])
+    tasks = script.number(options["ntasks"]) if "ntasks" in options else request.ntasks
+    if tasks == 1 and "ntasks-per-node" not in options:
+        return 1
+    per_node = script.number(options.get("ntasks-per-node", "")) or request.tasks_per_node
+    if request.nodes is None and request.option("nodes") is None and request.ntasks and per_node:
+        return -(-request.ntasks // per_node)
+    return request.nodes
+
+
+def _tasks_per_node(script: JobScript, options: Mapping[str, str], nodes: int | None) -> int | None:
+    if "ntasks-per-node" in options:
+        return script.number(options["ntasks-per-node"])
+    tasks = script.number(options["ntasks"]) if "ntasks" in options else script.request.ntasks
+    if tasks is not None and nodes and tasks % nodes == 0:
+        return tasks // nodes
+    if "ntasks" in options or script.request.option("ntasks", "ntasks-per-gpu", "ntasks-per-socket"):
+        return None
+    return script.request.tasks_per_node or 1
+
+
 def _add_size(words: Words, request: Request) -> None:
     nodes = request.option("nodes")
     if request.nodes is not None and request.nodes > 1:
         words.flag("-N", request.nodes)
     elif nodes is not None and request.nodes is None:
         words.leave_out(f"--nodes={nodes.value}; add -N", nodes.line)
-    gpus = request.gpus_per_node or _even_gpus(request)
+    elif request.nodes is None and request.ntasks is not None and request.ntasks > 1:
+        words.leave_out(f"--ntasks={request.ntasks} without --nodes: add -N and --procs-per-node")
+    gpus = request.gpus_per_node
     if gpus:
         words.flag("-g", gpus)
     if request.gpu_type and gpus:
@@ -84,10 +138,10 @@ def _add_size(words: Words, request: Request) -> None:
     _add_memory(words, request, cpus)
 
 
-def _even_gpus(request: Request) -> int | None:
+def _even_gpus(request: Request, nodes: int | None) -> int | None:
     """GPUs per node if the tasks are split evenly, which echelon does and Slurm need not do."""
-    by_task, nodes, tasks = request.option("gpus-per-task"), request.nodes, request.ntasks
-    if by_task is None or not by_task.value.isdigit() or nodes is None or tasks is None or tasks % nodes:
+    by_task, tasks = request.option("gpus-per-task"), request.ntasks
+    if by_task is None or not by_task.value.isdigit() or not nodes or tasks is None or tasks % nodes:
         return None
     return int(by_task.value) * (tasks // nodes)
 
@@ -95,8 +149,7 @@ def _even_gpus(request: Request) -> int | None:
 def _cpus_per_node(request: Request) -> int | None:
     per_gpu = request.option("cpus-per-gpu")
     if request.cpus_per_task is not None:
-        tasks = request.tasks_per_node if request.option("ntasks", "ntasks-per-node", "ntasks-per-gpu") else 1
-        return request.cpus_per_task * tasks if tasks is not None else None
+        return request.cpus_per_task * request.tasks_per_node if request.tasks_per_node is not None else None
     if per_gpu is not None and per_gpu.value.isdigit() and request.gpus_per_node:
         return int(per_gpu.value) * request.gpus_per_node
     return None

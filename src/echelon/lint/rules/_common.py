@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from echelon.lint.directives import Dialect
 from echelon.lint.launches import Launch
@@ -130,6 +131,12 @@ def expanded_too_early(launch: Launch, value: str, names: frozenset[str]) -> str
         if bare in names and (name.startswith(OUTER) if launch.in_task else True):
             return bare
     return None
+
+
+def requeues_itself(words: Sequence[str]) -> bool:
+    """Whether the command requeues this job. A number, or a value to fill in, is a job of a person who types it."""
+    job = words[2] if len(words) > 2 and tuple(words[:2]) == ("scontrol", "requeue") else ""
+    return any(name.removeprefix(OUTER).startswith("SLURM_") for name in unknown_names(job))
 
 
 def runs_program(launch: Launch) -> bool:

@@ -30,7 +30,7 @@ PER_NODE_LISTS = frozenset({"SLURM_TASKS_PER_NODE", "SLURM_JOB_CPUS_PER_NODE"})
 
 
 def find_more_processes(script: JobScript) -> Iterator[Hit]:
-    for launch, tasks, processes, line in _launches_with_counts(script):
+    for launch, tasks, processes, line in (*_launches_with_counts(script), *_task_scripts_with_counts(script)):
         gpus = script.request.gpus_per_node
         if gpus is not None and gpus > 0 and tasks * processes > gpus:
             each = f"{tasks} tasks x {processes} processes" if tasks > 1 else f"{processes} processes"
@@ -38,8 +38,14 @@ def find_more_processes(script: JobScript) -> Iterator[Hit]:
                 line=line,
                 start=launch.command.line,
                 sentence=f"{each} on each node, but {plural(gpus, 'GPU')}",
-                fix="#SBATCH --ntasks-per-node=1" if tasks > 1 else f"--nproc-per-node={gpus}",
+                fix=_one_task_fix(script, gpus) if tasks > 1 else f"--nproc-per-node={gpus}",
             )
+
+
+def _one_task_fix(script: JobScript, gpus: int) -> str:
+    """With GPUs per task, one task alone would have too few."""
+    by_task = script.request.option("gpus-per-task")
+    return "#SBATCH --ntasks-per-node=1" + (f"\n#SBATCH --gpus-per-task={gpus}" if by_task is not None else "")
 
 
 def find_idle_gpus(script: JobScript) -> Iterator[Hit]:
@@ -68,6 +74,19 @@ def _launches_with_counts(script: JobScript) -> Iterator[tuple[Launch, int, int,
             processes = script.request.gpus_per_node if script.request.option("gpus-per-task") is None else None
         if tasks is not None and processes is not None:
             yield launch, tasks, processes, option.line
+
+
+def _task_scripts_with_counts(script: JobScript) -> Iterator[tuple[Launch, int, int, int]]:
+    """The same for a launcher in another script that srun runs: `srun bash task.sh`."""
+    for launch in script.launches:
+        tasks = step_tasks_per_node(script, launch) if launch.kind == "other" and launch.uses_srun else None
+        inner = script.task_script(launch) if tasks is not None else None
+        for one in inner.launches if inner is not None else ():
+            option = one.option("nproc-per-node")
+            is_certain = one.kind in ("torchrun", "legacy") and not one.starter and not one.command.scope.conditional
+            processes = script.number(option.value) if option is not None and is_certain else None
+            if tasks is not None and processes is not None:
+                yield launch, tasks, processes, launch.command.line
 
 
 def find_nnodes_mismatch(script: JobScript) -> Iterator[Hit]:

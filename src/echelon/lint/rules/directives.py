@@ -10,7 +10,7 @@ from echelon.lint.directives import Dialect, Directive, first_command_line
 from echelon.lint.model import Hit, Rule, Severity
 from echelon.lint.rules._common import SRUN
 from echelon.lint.script import JobScript
-from echelon.lint.slurm_options import RECENT, SBATCH, find_long_name
+from echelon.lint.slurm_options import ONLY_SRUN, RECENT, SBATCH, find_long_name
 from echelon.lint.syntax import Comment
 from echelon.lint.values import is_known
 
@@ -61,8 +61,13 @@ def find_dead_directives(script: JobScript) -> Iterator[Hit]:
             yield Hit(
                 line=index + script.source.first_line,
                 sentence=f"this is a comment, not a directive: a directive begins with {script.dialect.value}",
-                fix=f"{script.dialect.value} {found[3]}",
+                fix=f"{script.dialect.value} {_current_spelling(script.dialect, found[3])}",
             )
+
+
+def _current_spelling(dialect: Dialect, text: str) -> str:
+    """-P is an old name of --dependency, whose values have a colon. Without one, -p was meant."""
+    return re.sub(r"^-P(?=\s+[\w-]+$)", "-p", text) if dialect is Dialect.SBATCH else text
 
 
 def _is_meant_for(dialect: Dialect, found: re.Match[str]) -> bool:
@@ -128,6 +133,13 @@ def find_unknown_options(script: JobScript) -> Iterator[Hit]:
     for directive in _slurm_directives(script):
         for one in directive.options:
             written = one.word.partition("=")[0]
+            if not one.known and written.removeprefix("--") in ONLY_SRUN:
+                yield Hit(
+                    line=directive.line,
+                    sentence=f"sbatch has no option {written}: it is an option of srun",
+                    fix=f"srun {one.word} ...",
+                )
+                continue
             guess = _similar_option(one.word) if not one.known else _single_dash(one.word)
             if guess is not None:
                 short = f"sbatch reads it as {written[:2]} {one.word[2:]}." if one.known else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from echelon.lint.launches import Launch
 from echelon.lint.model import Hit, Rule, Severity, names
 from echelon.lint.rules._common import HEAD, SRUN, runs_program
 from echelon.lint.script import JobScript
@@ -17,6 +18,9 @@ SUBMIT_FOLDERS = re.compile(r"PBS_O_WORKDIR|SLURM_SUBMIT_DIR|PBS_JOBFS|^~$|^\$HO
 
 
 def find_lost_exit_codes(script: JobScript) -> Iterator[Hit]:
+    """Not for commands that a document shows to be typed: they have no job whose exit code could be wrong."""
+    if not script.is_whole:
+        return
     yield from _find_pipes(script)
     yield from _bare_waits(script)
 
@@ -26,14 +30,25 @@ def _find_pipes(script: JobScript) -> Iterator[Hit]:
         return
     for launch in script.launches:
         command = launch.command
-        if command.pipe_to and runs_program(launch) and not launch.in_task:
+        if command.pipe_to and runs_program(launch):
             last = command.pipe_to[-1].name or "the last command"
             yield Hit(
                 line=command.line,
                 sentence=f"the exit code of the pipe is that of {last}",
-                fix="set -o pipefail",
+                fix=_pipe_fix(script, launch),
             )
             return
+
+
+def _pipe_fix(script: JobScript, launch: Launch) -> str:
+    """Without `set -e`, pipefail alone is not enough if another command follows: the script ends with its exit code."""
+    stages = launch.command.pipe_to
+    after = launch.index + len(stages)
+    follows = any(index > after and one.scope.function is None for index, one, _ in script.commands)
+    if not follows or "errexit" in script.set_options or launch.command.scope.tested:
+        return "set -o pipefail"
+    last = " ".join(word.raw for word in stages[-1].words)
+    return f"set -o pipefail\n... | {last} || exit"
 
 
 def _bare_waits(script: JobScript) -> Iterator[Hit]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from echelon.lint.directives import Dialect
 from echelon.lint.launches import SHELLS, Launch
@@ -40,21 +41,31 @@ def find_early_node_ranks(script: JobScript) -> Iterator[Hit]:
 
 def _early_options(script: JobScript, launch: Launch) -> Iterator[Hit]:
     names = _rank_names(script)
-    options = [(one.word, one.value, one.line) for one in launch.options.values() if RANK_OPTION.fullmatch(one.word)]
-    for word, value, line in [*options, *_rank_arguments(launch)]:
+    is_ignored = backend_of(launch) == "c10d"
+    for option in launch.options.values():
+        name = expanded_too_early(launch, option.value, names) if RANK_OPTION.fullmatch(option.word) else None
+        if name is not None:
+            hit = _early_hit(launch, option.word, name, option.line)
+            yield _ignored_by_c10d(hit, option.word) if is_ignored else hit
+    for word, value, line in _rank_arguments(launch):
         name = expanded_too_early(launch, value, names)
         if name is not None:
-            is_ignored = backend_of(launch) == "c10d"
-            yield Hit(
-                line=line,
-                start=launch.command.line,
-                sentence=f"{word} is 0 on every node: the batch shell expands ${name}",
-                fix=f"{SRUN} bash -c '... {word}=\"${name}\" ...'",
-                severity=Severity.WARNING if is_ignored else None,
-                practice="All nodes get rank 0. Only c10d, which ignores this option, still works."
-                if is_ignored
-                else None,
-            )
+            yield _early_hit(launch, word, name, line)
+
+
+def _early_hit(launch: Launch, word: str, name: str, line: int) -> Hit:
+    return Hit(
+        line=line,
+        start=launch.command.line,
+        sentence=f"{word} is 0 on every node: the batch shell expands ${name}",
+        fix=f"{SRUN} bash -c '... {word}=\"${name}\" ...'",
+    )
+
+
+def _ignored_by_c10d(hit: Hit, word: str) -> Hit:
+    """With the same fix as c10d-ignores-node-rank."""
+    practice = "All nodes get rank 0. Only c10d, which ignores this option, still works."
+    return replace(hit, severity=Severity.WARNING, practice=practice, fix=f"# remove {word}")
 
 
 def _rank_names(script: JobScript) -> frozenset[str]:

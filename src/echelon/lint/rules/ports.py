@@ -97,6 +97,8 @@ def has_nodes_alone(script: JobScript) -> bool:
 
 
 def find_endpoints_without_port(script: JobScript) -> Iterator[Hit]:
+    if has_nodes_alone(script):
+        return
     for launch in script.launches:
         option = launch.option("rdzv-endpoint")
         if option is None or backend_of(launch) != "c10d" or not _is_bare_host(option.value):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from echelon.lint.directives import Option
 from echelon.lint.launches import Launch
 from echelon.lint.model import Hit, Rule, Severity
-from echelon.lint.rules._common import HEAD, SRUN, first_line, runs_program
+from echelon.lint.rules._common import HEAD, SRUN, first_line, requeues_itself, runs_program
 from echelon.lint.script import JobScript
 from echelon.lint.syntax import Command
 
@@ -172,7 +172,7 @@ def _without_quotes(text: str) -> str:
 
 def find_overwritten_logs(script: JobScript) -> Iterator[Hit]:
     requeue = script.request.option("requeue")
-    by_hand = next((one for _, one, words in script.commands if words[:2] == ("scontrol", "requeue")), None)
+    by_hand = next((one for _, one, words in script.commands if requeues_itself(words)), None)
     mode = script.request.option("open-mode")
     if not script.is_whole or (requeue is None and by_hand is None) or mode is not None:
         return
@@ -194,7 +194,7 @@ def find_endless_requeues(script: JobScript) -> Iterator[Hit]:
         return
     for _, command, words in script.commands:
         runs_always = command.scope.function is not None or not command.scope.conditional
-        if words[:2] != ("scontrol", "requeue") or command.scope.loop or not runs_always:
+        if not requeues_itself(words) or command.scope.loop or not runs_always:
             continue
         if not _is_behind_condition(script, command):
             yield Hit(

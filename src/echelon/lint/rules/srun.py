@@ -20,8 +20,9 @@ def find_no_kill(script: JobScript) -> Iterator[Hit]:
         return
     for launch in _own_launches(script):
         waits = launch.is_distributed or script.mentions(RENDEZVOUS) or _has_a_task_per_gpu(script, launch)
-        tasks = step_tasks(script, launch) if launch.target[-1:] != ("mpi4py",) else None  # it aborts all ranks itself
-        if "kill-on-bad-exit" in launch.starter_options or not waits or tasks is None or tasks < 2:
+        tasks, least = step_tasks(script, launch), _fewest_tasks(script, launch)
+        aborts = launch.target[-1:] == ("mpi4py",)  # it ends all ranks itself
+        if "kill-on-bad-exit" in launch.starter_options or not waits or least < 2 or aborts:
             continue
         yield Hit(
             line=launch.command.line,
@@ -36,8 +37,16 @@ def _has_a_task_per_gpu(script: JobScript, launch: Launch) -> bool:
     return launch.kind == "python" and gpus is not None and gpus > 1 and step_tasks_per_node(script, launch) == gpus
 
 
-def _others(tasks: int) -> str:
-    return "task" if tasks == 2 else f"{tasks - 1} tasks"
+def _fewest_tasks(script: JobScript, launch: Launch) -> int:
+    """Without a number of nodes there is at least one, with all its tasks. 0 if nothing is known."""
+    tasks, given = step_tasks(script, launch), {"nodes", "ntasks", "nodelist"}
+    if tasks is not None or given & launch.starter_options.keys() or script.request.option("ntasks"):
+        return tasks or 0
+    return step_tasks_per_node(script, launch) or 0
+
+
+def _others(tasks: int | None) -> str:
+    return "tasks" if tasks is None else "task" if tasks == 2 else f"{tasks - 1} tasks"
 
 
 def find_lost_cpus(script: JobScript) -> Iterator[Hit]:
@@ -46,11 +55,11 @@ def find_lost_cpus(script: JobScript) -> Iterator[Hit]:
         return
     for launch in _own_launches(script):
         given = {"cpus-per-task", "cpu-bind", "cpus-per-gpu", "exclusive", "cpu_bind", "hint"}
-        if given & launch.starter_options.keys():
-            continue
+        if given & launch.starter_options.keys() or "docker" in launch.before:
+            continue  # dockerd starts the process, outside of the step and its cores
         yield Hit(
             line=launch.command.line,
-            sentence=f"srun of Slurm 22.05 to 24.05 does not inherit --cpus-per-task={cpus}",
+            sentence=f"srun of Slurm 22.05 to 23.02 does not inherit --cpus-per-task={cpus}",
             fix=with_srun_option(script, launch, "--cpus-per-task=$SLURM_CPUS_PER_TASK"),
         )
         return
@@ -91,8 +100,8 @@ RULES = (
         id="srun-cpus-per-task",
         severity=Severity.WARNING,
         check=find_lost_cpus,
-        reason="From Slurm 22.05 to 24.05, srun does not inherit --cpus-per-task from sbatch.",
-        practice="Each task is bound to one core, and data loading is several times slower.",
+        reason="srun of Slurm 22.05 to 23.02 reads SRUN_CPUS_PER_TASK, which sbatch does not set.",
+        practice="On these versions each task is bound to one core, and data loading is several times slower.",
         bad=f"#!/bin/bash\n#SBATCH --cpus-per-task=8\n{SRUN} python train.py\n",
         good=f"#!/bin/bash\n#SBATCH --cpus-per-task=8\n{SRUN} --cpus-per-task=$SLURM_CPUS_PER_TASK python train.py\n",
     ),
