@@ -44,7 +44,7 @@ def used_hosts(job: Job, environ: Mapping[str, str]) -> list[str]:
 def cpus_on_node(environ: Mapping[str, str], node: int, asked: int | None) -> int | None:
     """CPUs for srun on a node: the requested number, or all CPUs that the job has on that node. None if unknown.
 
-    Since Slurm 22.05 srun does not inherit the number from the job.
+    srun of Slurm 22.05 to 23.02 does not inherit the number from the job.
     """
     if asked is not None:
         return asked

@@ -88,6 +88,6 @@ def _node_lines(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _start_lines(job: Job) -> Iterator[str]:
-    """Since Slurm 22.05 a step does not inherit --cpus-per-task from the job, so srun gets it explicitly."""
+    """srun of Slurm 22.05 to 23.02 does not inherit --cpus-per-task from the job, so it gets it explicitly."""
     cpus = (f"--cpus-per-task={cpus_per_task(job)}",) if requested_cpus(job) is not None else ()
     yield from fold_command(("srun", "--kill-on-bad-exit=1", *cpus, "bash", "-c", 'node "$SLURM_NODEID"'), " &")
