@@ -14,7 +14,7 @@ import pytest
 from crowd import free_port
 
 from echelon.train.checkpoint.verify import committed_checkpoints
-from running import DEADLINE_SECONDS, SCRIPTS, wait_for
+from running import DEADLINE_SECONDS, SCRIPTS, patience, wait_for
 
 pytestmark = pytest.mark.torch
 LEARN = SCRIPTS / "learn.py"
@@ -68,7 +68,7 @@ def test_kills_during_saves_lose_no_acknowledged_checkpoint():
             [sys.executable, SCRIPTS / "kill_saves.py", folder / "saved", "200", "1"],
             capture_output=True,
             text=True,
-            timeout=140,
+            timeout=patience(140),
             check=False,
         )
     finally:

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -55,6 +56,8 @@ def ssh(tmp_path_factory):
     """The variables with which `ssh smoke` leads to an sshd on this machine."""
     if sshd_program() is None or shutil.which("ssh") is None:
         pytest.skip("no sshd or ssh is installed")
+    if Path(pwd.getpwuid(os.geteuid()).pw_shell).name in ("nologin", "false"):
+        pytest.skip("this account cannot log in: its shell runs no commands")
     server = LoopbackSsh(tmp_path_factory.mktemp("ssh"))
     yield {"PATH": f"{server.bin}:{os.environ['PATH']}"}
     server.close()

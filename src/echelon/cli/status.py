@@ -39,6 +39,7 @@ def _table_rows(status: RunStatus) -> list[tuple[str, str]]:
         ("generation", status.generation),
         ("step", format_steps(status.step, status.saved)),
         ("slow", "; ".join(status.slow)),
+        ("warning", "; ".join(remark for remark in status.remarks if remark not in status.slow)),
         ("last fault", status.last_fault if status.last_fault != status.fault else ""),
         ("submitted", f"{format_age(status.submitted)} ago"),
         ("backend", ", ".join(filter(None, (status.scheduler, status.native_id, status.native)))),

@@ -22,7 +22,7 @@ CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{2}):(\d{2})")
 
 
 class MissingUnitError(ValueError):
-    """A number without a unit. It is ambiguous: sbatch reads minutes, timeout(1) seconds, and many people hours."""
+    """A number without a unit. It is ambiguous: sbatch reads minutes and megabytes, and many people mean others."""
 
 
 def parse_duration(text: str) -> timedelta:
@@ -108,7 +108,9 @@ def _hint_for(option: Option, setting: Setting, error: ValueError) -> str:
         return error.hint
     if isinstance(error, MissingUnitError):
         number = str(setting.value).strip()
-        likely = ("m", "h") if float(number) < 60 else ("s", "m")
+        if option.type is Type.MEMORY:
+            return f"{option.flag} {number}G"
+        likely = ("m", "h") if option.key == "time" and float(number) < 60 else ("s", "m")
         return " or ".join(f"{option.flag} {number}{unit}" for unit in likely)
     guess = suggest_closest(str(setting.value), option.choices) if option.choices else None
     examples = {
@@ -165,6 +167,8 @@ def _read_memory(_: Option, value: Any) -> str:
     if match is None or isinstance(value, bool):
         raise ValueError("it must be a size: 64G or 512M; 0 means all memory")
     number, unit = match.groups()
+    if not unit and int(number):
+        raise MissingUnitError(f"it needs a unit: {int(number)} megabytes or gigabytes?")
     return f"{int(number)}{unit}"
 
 

@@ -164,7 +164,7 @@ def _by_setting(failure: Failure) -> Rule | None:
     return Rule(
         action=Action.STOP_AND_NAME,
         sentence=f"{failure.cause.value}: a restart would fail in the same way",
-        change=f"change the setting named under `try`, then {RESUME}",
+        change=f"do what `try` says; {RESUME} continues with the same settings, other settings need a new run",
     )
 
 

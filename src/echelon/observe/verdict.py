@@ -69,6 +69,7 @@ def _verdict_facts(
     yield "change", _text_field(verdict, "change")
     yield "end", status.reason if status.fault and status.reason != rule else ""
     yield from (("slow", sentence) for sentence in status.slow)
+    yield from (("warning", remark) for remark in status.remarks if remark not in status.slow)
     yield "before", status.last_fault or "" if status.last_fault != status.fault else ""
     yield "log", _text_field(verdict, "log")
     yield "files", f"{evidence}" if saved else ""

@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from echelon import errors, lease
@@ -31,6 +32,7 @@ from echelon.system.project import check_snapshot
 from echelon.system.signals import SUPERVISOR_SIGNALS, open_signal_fd
 
 TERM_WAIT_SECONDS = 1.0
+CANCELLED_BY = "cancelled by "
 LEASE_WAIT_SECONDS = 120.0  # longer than a cut-off supervisor lives, or a file server keeps a dead client's lock
 
 
@@ -105,6 +107,8 @@ def _run_attempt(run_dir: RunDir, attempt: int, requeues_used: int, wake: int) -
         is_certain = standing is not None or run_dir.cancel_mark.exists()
         if standing is not None and standing.is_requeued:
             outcome, hosts = _requeued_by_scheduler(outcome), None
+    if outcome.reason.startswith(CANCELLED_BY) and run_dir.cancel_mark.exists():  # the signal is only its means
+        outcome = replace(outcome, reason=f"{CANCELLED_BY}echelon cancel or Ctrl-C")
     journal.finish(outcome)
     if outcome.ending is not Ending.REQUEUED and is_certain:  # otherwise the scheduler may start the job again
         run_dir.sealed.unlink(missing_ok=True)

@@ -98,10 +98,21 @@ def failure_time(exit: Exit) -> float:
     return exit.error.time if exit.error is not None else exit.time
 
 
+def was_stopped(exit: Exit) -> bool:
+    """Whether echelon ended the rank after the failure of another one. Agents collect no evidence about that."""
+    return exit.error is None and exit.code in STOP_SIGNALS and exit.evidence is None
+
+
 def root_cause(exits: Iterable[Exit]) -> Exit | None:
-    """The earliest failure that is not an echo. If all are echoes, the earliest."""
+    """The earliest failure that is neither an echo nor caused by the stop; without one, the earliest echo.
+
+    An error that looks like an echo is the cause if nothing else failed: a service that refuses connections, or a
+    collective that timed out. The times of several hosts may differ, so a rank that was stopped never comes first.
+    """
     failures = sorted((exit for exit in exits if exit.code != 0), key=failure_time)
-    return next((exit for exit in failures if not follows_peer_exit(exit)), failures[0] if failures else None)
+    own = [exit for exit in failures if not was_stopped(exit)]
+    real = [exit for exit in own if not follows_peer_exit(exit)]
+    return next(iter((*real, *own, *failures)), None)
 
 
 def fault_from_exits(exits: Sequence[Exit]) -> Fault | None:

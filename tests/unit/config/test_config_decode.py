@@ -49,7 +49,8 @@ def read(key, value):
         ("mem", "64G", "64G"),
         ("mem", "64gb", "64G"),
         ("mem", 0, "0"),
-        ("mem", "512 ".strip(), "512"),
+        ("mem", "512M", "512M"),
+        ("mem", "0", "0"),
         (
             "slurm",
             {"exclusive": "", "nice": 100, "hold": True, "x11": False},
@@ -139,7 +140,8 @@ def hint_for(key, value):
 def test_a_number_without_a_unit_gets_likely_units_to_type():
     assert hint_for("time", "2") == "--time 2m or --time 2h"
     assert hint_for("time", 3600) == "--time 3600s or --time 3600m"
-    assert hint_for("hang_timeout", "30") == "--hang-timeout 30m or --hang-timeout 30h"
+    assert hint_for("hang_timeout", "30") == "--hang-timeout 30s or --hang-timeout 30m"
+    assert hint_for("mem", "64") == "--mem 64G"
 
 
 def test_each_type_has_an_example_to_type():

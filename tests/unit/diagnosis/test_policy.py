@@ -68,7 +68,10 @@ def test_first_failure_is_decided_by_its_family(cause):
 def test_wrong_setting_stops_at_once_and_names_the_setting(cause):
     rule = next_action(failed(cause), EMPTY)
     assert rule.sentence == f"{cause.value}: a restart would fail in the same way"
-    assert rule.change == "change the setting named under `try`, then echelon resume {run}"
+    assert (
+        rule.change
+        == "do what `try` says; echelon resume {run} continues with the same settings, other settings need a new run"
+    )
     assert not rule.restarts
 
 

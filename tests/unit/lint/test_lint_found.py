@@ -53,6 +53,10 @@ CASES = {
     "on PBS": ("launcher-on-first-node", f"{PBS}torchrun --nnodes=2 t.py\n"),
     "port in an option": ("fixed-port", f"{HEAD}{SRUN} accelerate launch --main_process_port 29500 t.py\n"),
     "port on PBS": ("fixed-port", f"{PBS}export MASTER_PORT=29500\nmpiexec python t.py\n"),
+    "localhost without srun": (
+        "localhost-address",
+        f"{HEAD}torchrun --nnodes=2 --nproc-per-node=4 --rdzv-endpoint=localhost:29500 t.py\n",
+    ),
     "localhost as an option": ("localhost-address", f"{HEAD}{SRUN} torchrun --nnodes=2 --master-addr=127.0.0.1 t.py\n"),
     "by srun on the first node": (
         "hostname-i-address",

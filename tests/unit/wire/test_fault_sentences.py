@@ -173,3 +173,17 @@ def test_exception_counts_if_a_stop_signal_ended_the_rank(code, shown):
     error = ErrorRecord(time=1.0, type="ValueError", message="no", traceback="")
     exit = Exit(rank=0, host="n0", code=code, time=2.0, error=error)
     assert fault_from_exits([exit]).exit_code == shown
+
+
+REFUSED = error("[Errno 111] Connection refused", type="URLError")
+
+
+def test_ranks_that_echelon_stopped_are_never_the_cause():
+    """All clocks but that of the failed rank are late, so the stopped ranks seem to have died first."""
+    failed, stopped = left(1, error=REFUSED, time=9.0), [left(rank, -15, time=1.0) for rank in (0, 2, 3)]
+    assert root_cause([*stopped, failed]) == failed
+
+
+def test_a_killed_rank_is_the_cause_and_not_the_echo_of_its_peer():
+    killed, echo = left(1, -9, time=9.0, evidence=DeathEvidence(code=-9)), left(0, error=REFUSED, time=1.0)
+    assert root_cause([echo, killed]) == killed

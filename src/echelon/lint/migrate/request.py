@@ -161,7 +161,7 @@ def _add_memory(words: Words, request: Request, cpus: int | None) -> None:
         option = request.option(name)
         if option is None:
             continue
-        size = scaled_memory(option.value, factor) if factor else None
+        size = scaled_memory(option.value, factor, unit="M") if factor else None
         if size is None:
             words.leave_out(f"--{name}={option.value}", option.line)
         else:
@@ -169,10 +169,14 @@ def _add_memory(words: Words, request: Request, cpus: int | None) -> None:
         return
 
 
-def scaled_memory(text: str, factor: int) -> str | None:
-    """`16G` times 2 is `32G`. Takes `16GB` and the misspelled `16Go` as well."""
+def scaled_memory(text: str, factor: int, unit: str = "") -> str | None:
+    """`16G` times 2 is `32G`. Takes `16GB` and the misspelled `16Go` as well. `unit` is that of a bare number: None
+    without one."""
     found = re.fullmatch(r"(\d+)\s*([KMGT]?)(?:i?b|o)?", text, re.IGNORECASE)
-    return f"{int(found[1]) * factor}{found[2].upper()}" if found is not None else None
+    if found is None:
+        return None
+    number, unit = int(found[1]) * factor, found[2].upper() or unit
+    return f"{number}{unit}" if unit or not number else None
 
 
 def parse_slurm_time(text: str) -> timedelta | None:

@@ -66,12 +66,16 @@ def find_localhost(script: JobScript) -> Iterator[Hit]:
         yield _localhost_hit(script, f"{one.name}=", one.line, one.line)
     for launch in across if not variables else ():
         for option in _localhost_options(launch):
-            yield _localhost_hit(script, f"{option.word}=", option.line, launch.command.line)
+            port = option.value.partition(":")[1:] if option.value.count(":") == 1 else ()
+            yield _localhost_hit(script, f"{option.word}=", option.line, launch.command.line, "".join(port))
 
 
 def _runs_on_many_nodes(script: JobScript, launch: Launch) -> bool:
     nodes = step_nodes(script, launch) if launch.uses_srun else script.request.nodes
-    return launch.starter is not None and nodes is not None and nodes > 1 and nodes_of(script, launch) != 1
+    own = nodes_of(script, launch)
+    if launch.starter is None:  # started on the first node only, which is another trap, but meant for several nodes
+        return script.is_batch and own is not None and own > 1
+    return nodes is not None and nodes > 1 and own != 1
 
 
 def _is_localhost(script: JobScript, one: Assignment) -> bool:
@@ -89,12 +93,12 @@ def _localhost_options(launch: Launch) -> Iterator[LaunchOption]:
             yield option
 
 
-def _localhost_hit(script: JobScript, left: str, line: int, start: int) -> Hit:
+def _localhost_hit(script: JobScript, left: str, line: int, start: int, port: str = "") -> Hit:
     return Hit(
         line=line,
         start=start,
         sentence=f"{left}localhost makes each node connect to itself",
-        fix=f"{left}{first_node(script)}",
+        fix=f"{left}{first_node(script)}{port}",
     )
 
 

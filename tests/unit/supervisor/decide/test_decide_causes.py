@@ -79,7 +79,10 @@ def test_a_step_killed_for_memory_stops_at_once():
 def test_fault_has_its_rule_and_change():
     (report,) = raises(Story(restarts=5).run(), "MemoryError", "").done(ReportFault)
     assert report.fault.rule == "memory allocation failed: a restart would fail in the same way"
-    assert report.fault.change == "change the setting named under `try`, then echelon resume {run}"
+    assert (
+        report.fault.change
+        == "do what `try` says; echelon resume {run} continues with the same settings, other settings need a new run"
+    )
 
 
 def test_a_restart_has_its_rule_too():
