@@ -51,7 +51,8 @@ def test_a_rank_that_exits_late_is_reported_with_its_stack(echelon):
     assert "  rank 1: in train.py:6 (time.sleep)" in why
     assert "  rank 2: stopped by a signal (SIGSTOP)" in why
     assert why[why.index("rank 1:") + 1] == f"  {script}:6 in main (time.sleep)"
-    assert not any("rank 0" in line for line in why)
+    assert f"  warning {warning['text']}" in why
+    assert not any("rank 0" in line for line in why if not line.startswith("  warning "))
 
 
 def test_ranks_that_wait_for_a_late_node_do_not_hang(echelon):
