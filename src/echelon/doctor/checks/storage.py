@@ -191,7 +191,7 @@ def _judge_space(node: str, folder: Facts) -> Iterator[Finding]:
         yield make(NAME, node, f"{path} has {format_size(int(free))} free", why, "free some space in it")
     if inodes is not None and number(folder, "inodes") and inodes < LITTLE_INODES:
         make = error if inodes < LEAST_INODES else warning
-        why = "a file system without inodes is full, whatever df shows; df -i shows them"
+        why = "without free inodes no file can be created, even if df shows free space; df -i shows the inodes"
         yield make(NAME, node, f"{path} has {inodes:.0f} inodes left", why, "remove small files")
 
 
