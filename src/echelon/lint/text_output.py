@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 from echelon.lint.model import Finding, Replacement, Report, Rule, Severity
 from echelon.text import plural
@@ -22,14 +23,12 @@ def plain(text: str, use: str) -> str:  # noqa: ARG001  the signature of a style
 
 def format_report(report: Report, style: Style = plain) -> str:
     """The findings in the order of files and lines, each file's replacements after its findings."""
-    paths = dict.fromkeys((*(one.path for one in report.findings), *(one.path for one in report.replacements)))
-    blocks = [block for path in paths for block in _file_blocks(report, path, style)]
-    return "\n\n".join(blocks)
-
-
-def _file_blocks(report: Report, path: str, style: Style) -> Iterator[str]:
-    yield from (format_finding(one, style) for one in report.findings if one.path == path)
-    yield from (format_replacement(one, style) for one in report.replacements if one.path == path)
+    blocks: dict[str, list[str]] = {}
+    for finding in report.findings:
+        blocks.setdefault(finding.path, []).append(format_finding(finding, style))
+    for replacement in report.replacements:
+        blocks.setdefault(replacement.path, []).append(format_replacement(replacement, style))
+    return "\n\n".join(block for of_file in blocks.values() for block in of_file)
 
 
 def format_finding(finding: Finding, style: Style = plain) -> str:
@@ -52,9 +51,11 @@ def _one_line(text: str) -> str:
     return " ".join(clean_for_terminal(text).split())
 
 
-def _format_text(label: str, text: str) -> list[str]:
+@lru_cache
+def _format_text(label: str, text: str) -> tuple[str, ...]:
+    """Findings of one rule have the same text, and a large folder has thousands of them."""
     indent = " " * 12
-    return textwrap.wrap(
+    lines = textwrap.wrap(
         _one_line(text),
         WIDTH,
         initial_indent=f"  {label:<10}",
@@ -62,6 +63,7 @@ def _format_text(label: str, text: str) -> list[str]:
         break_on_hyphens=False,
         break_long_words=False,
     )
+    return tuple(lines)
 
 
 def _format_code(label: str, text: str) -> list[str]:
