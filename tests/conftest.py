@@ -2,6 +2,7 @@
 
 import collections
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from smoke_summary import smoke_lines, unusable_python_lines
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell without job control starts background jobs without it
 
 
 SLOWEST_FIRST = (

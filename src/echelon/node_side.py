@@ -38,6 +38,10 @@ def main() -> None:
             from echelon.agent import starter
 
             starter.main(int(link), int(parent), Path(run), Path(node_dir))
+        case ["importer", owner, parent, run]:
+            from echelon.agent import importer
+
+            importer.main(int(owner), int(parent), Path(run))
         case ["rank", node_dir, rank, *script]:
             from echelon.agent import cold_rank
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from echelon.attempt_dir import AttemptDir
 from echelon.job import Job
 from echelon.wire.attempt_files import Sinks
 from echelon.wire.messages import Hello
 from echelon.wire.node_dir import NodeDir
+
+if TYPE_CHECKING:
+    from echelon.agent.starter_process import ImporterOffer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +30,8 @@ class AgentContext:
     shown_run_path: Path
     """The run directory in the variable ECHELON_RUN_DIR of the ranks."""
     sinks: Sinks
+    importer: ImporterOffer | None = None
+    """The importer that the supervisor started for all rehearsed nodes."""
 
     def hello(self, address: str) -> Hello:
         folder = str(self.node_dir.path)

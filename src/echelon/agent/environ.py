@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import base64
 import os
-import pwd
 import select
-import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from echelon.backends import backend
 from echelon.backends.pbs.environment import HOST_VARIABLES, KEY_VARIABLE
 from echelon.environments import CONTAINERS
 from echelon.environments.containers import ENCODED_VARIABLE, describes_host
 from echelon.job import Job, mask_secrets
 from echelon.placement import threads_per_rank
-from echelon.system.project import python_path, submit_dir
 from echelon.wire.channel import Channel, ChannelClosed
 from echelon.wire.messages import SupervisorEnviron, from_wire
 
@@ -35,38 +30,6 @@ ADDED_VARIABLES = (
 def added_variables(environ: dict[str, str]) -> dict[str, str]:
     """The variables that the agent adds to the environ of its node."""
     return {name: environ[name] for name in ADDED_VARIABLES if name in environ}
-
-
-def node_environ(environ: dict[str, str], job: Job) -> dict[str, str]:
-    """The environ that all ranks of this node share, without the variables of each rank."""
-    rehearses = backend(job.scheduler).rehearses_nodes
-    nodes_here = job.resources.nodes if rehearses else 1  # rehearsed nodes share one machine's cores
-    cores = len(os.sched_getaffinity(0)) // nodes_here
-    defaults = {"OMP_NUM_THREADS": str(threads_per_rank(cores, job.resources.procs_per_node))}
-    if rehearses:  # rehearsed nodes use the loopback interface, independent of the host name
-        defaults |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-    fixed = {
-        "PYTHONPATH": os.pathsep.join((*python_path({**environ, **job.env}, job), sys.argv[0])),
-        "ECHELON_SUBMIT_DIR": submit_dir(job),
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # without it, a query for GPUs breaks CUDA in forked ranks
-    }
-    if job.resources.gpus_per_node == 0:
-        fixed["CUDA_VISIBLE_DEVICES"] = ""
-    return {**defaults, **_login_defaults(), **environ, **job.env, **fixed}
-
-
-def _login_defaults() -> dict[str, str]:
-    """Variables that programs expect and a container without a login shell may lack."""
-    home = str(Path("~").expanduser()) if _has_home() else "/"
-    return {"HOME": home, "PATH": os.defpath}
-
-
-def _has_home() -> bool:
-    """Whether HOME is set or the password database has this user."""
-    try:
-        return "HOME" in os.environ or bool(pwd.getpwuid(os.getuid()).pw_dir)
-    except KeyError:
-        return False
 
 
 def decode_environ(environ: Mapping[str, str]) -> dict[str, str]:

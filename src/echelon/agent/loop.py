@@ -167,7 +167,7 @@ class Agent:
                 self._ranks.record_start(report.rank, report.pid)
                 self.send(report)
             case Ready():
-                self._ranks.starter.mark_ready()
+                self._ranks.starter.mark_ready(report.pid)
             case StoreDied() | LauncherFailed() | FatalNodeProblem():
                 self.send(report)
             case RankEnded() if report.generation == self._generation and report.rank in self._ranks.members:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from echelon.agent.context import AgentContext
-from echelon.agent.environ import decode_environ, format_environ, host_environ, node_environ, wait_for_environment
+from echelon.agent.environ import decode_environ, format_environ, host_environ, wait_for_environment
 from echelon.agent.launched_ranks import create_rank_set
 from echelon.agent.loop import Agent
+from echelon.agent.starter_process import ImporterOffer
 from echelon.agent.stopping import STARTER_SECONDS
 from echelon.backends import backend
+from echelon.backends.node_environ import node_environ
 from echelon.errors import EchelonError
 from echelon.job import Job
 from echelon.launchers import Scope, launcher_scope
@@ -42,6 +44,7 @@ def main(
     environ_follows: bool = False,
 ) -> int:
     """Runs an agent that can read the run directory and connects to the supervisor. Returns the exit code."""
+    offer = ImporterOffer.from_environ(os.environ)
     run_dir = RunDir(run_path)
     job = read_runnable_job(run_dir)
 
@@ -64,6 +67,7 @@ def main(
         run_path=run_path,
         shown_run_path=run_path,
         sinks=RunDirSinks(job.policies.log_max),
+        importer=offer,
     )
     return serve(context, connect, environ_follows=environ_follows)
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from echelon.agent.context import AgentContext
-from echelon.agent.environ import decode_environ, merge_environ, node_environ
+from echelon.agent.environ import decode_environ, merge_environ
 from echelon.agent.main import serve
+from echelon.backends.node_environ import node_environ
 from echelon.backends.ssh.bootstrap import SOCKET_NAME
 from echelon.codec import decode
 from echelon.errors import EchelonError

@@ -38,7 +38,7 @@ from echelon.wire.fds import (
     receive_order,
     send_order,
 )
-from echelon.wire.messages import Started, StoreDied
+from echelon.wire.messages import FatalNodeProblem, Started, StoreDied
 from echelon.wire.node_dir import NodeDir
 
 KILL_SECONDS = 5.0
@@ -51,18 +51,28 @@ def main(link_fd: int, parent: int, run_path: Path, node_path: Path) -> None:
     for signum in cold_rank.AGENT_SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
     job = read_runnable_job(RunDir(run_path))
-    link = socket.socket(fileno=link_fd)
-    node_dir = NodeDir(node_path)
     trouble = import_torch(job) if job.warm else None
+    serve_agent(socket.socket(fileno=link_fd), parent, job, NodeDir(node_path), trouble)
+
+
+def serve_agent(link: socket.socket, agent: int, job: Job, node_dir: NodeDir, trouble: FatalNodeProblem | None) -> None:
+    """Serves the agent with this pid after the import, which may have failed. Returns only in a forked rank."""
     if trouble is not None:
-        send_order(link, trouble, wait=True)
-    starter = Starter(link=link, job=job, node_dir=node_dir, suspension=AgentFollower(parent, os.getpid()))
+        _report_trouble(link, trouble)
+    starter = Starter(link=link, job=job, node_dir=node_dir, suspension=AgentFollower(agent, os.getpid()))
     forked = starter.serve()
     if forked is None:
         os._exit(0)  # finalization of an interpreter with torch takes half a second and has no use
     if trouble is not None:
         os._exit(1)  # the report above ends the run; tracebacks of all ranks would hide it
     _execute_order(job, *forked, node_dir)
+
+
+def _report_trouble(link: socket.socket, trouble: FatalNodeProblem) -> None:
+    try:
+        send_order(link, trouble, wait=True)
+    except OSError:
+        pass  # the agent is gone
 
 
 @dataclass
@@ -88,7 +98,7 @@ class Starter:
         processes.stay_without_parent()
         self.wake_pipe = open_signal_pipe(signal.SIGCHLD)
         wake, _ = self.wake_pipe
-        self._send_report(Ready())
+        self._send_report(Ready(pid=os.getpid()))
         while True:
             readable, _, _ = select.select([self.link.fileno(), wake], [], [], POLL_SECONDS)
             if wake in readable:

@@ -3,29 +3,83 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import MutableMapping
+from dataclasses import dataclass
 
 from echelon.agent.context import AgentContext
+from echelon.backends.node_environ import GPU_VARIABLE, IMPORTER_DIGEST, IMPORTER_FD, environ_digest
 from echelon.system import processes
-from echelon.wire.fds import REPORTS, OrderQueue, Report, StarterOrder, receive_order
+from echelon.wire.fds import (
+    IMPORTER_REPORTS,
+    REPORTS,
+    ForkStarter,
+    KillStarter,
+    OrderQueue,
+    Report,
+    StarterOrder,
+    receive_order,
+    send_order,
+)
 
 REAP_SECONDS = 5.0
 STRAY_SECONDS = 2.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class ImporterOffer:
+    """The link to an importer that the supervisor started, and the environ in which it imports torch."""
+
+    link: socket.socket
+    digest: str
+
+    @classmethod
+    def from_environ(cls, environ: MutableMapping[str, str]) -> ImporterOffer | None:
+        """Removes the variables of the offer, which are not for ranks."""
+        fd, digest = environ.pop(IMPORTER_FD, None), environ.pop(IMPORTER_DIGEST, "")
+        if fd is None:
+            return None
+        link = socket.socket(fileno=int(fd))
+        link.set_inheritable(False)
+        return cls(link=link, digest=digest)
+
+
 class StarterProcess:
     def __init__(self, context: AgentContext) -> None:
         self._context = context
+        offer = context.importer
+        self._importer = offer.link if offer and offer.digest == environ_digest(context.environ) else None
         self._start()
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process: ForkedStarter | subprocess.Popen[bytes] = self._fork(theirs) or self._execute(theirs)
+        theirs.close()
+        self.pid = os.getpid()
+        """The pid of the starter as soon as it is ready; until then this process stands for it."""
+        self.link = ours
+        self._orders = OrderQueue(ours)
+
+    def _fork(self, theirs: socket.socket) -> ForkedStarter | None:
+        """A starter of the importer, which has torch already. None without an importer, or if it has died."""
+        if self._importer is None:
+            return None
+        folder, gpus = str(self._context.node_dir.path), self._context.environ.get(GPU_VARIABLE)
+        try:
+            send_order(self._importer, ForkStarter(agent=os.getpid(), node_dir=folder, gpus=gpus), (theirs.fileno(),))
+        except OSError:
+            self._importer = None
+            return None
+        return ForkedStarter(self._importer)
+
+    def _execute(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
         argv = [sys.executable, sys.argv[0], "starter", str(theirs.fileno()), str(os.getpid())]
         argv += [str(self._context.run_path), str(self._context.node_dir.path)]
-        self._process = subprocess.Popen(
+        return subprocess.Popen(
             argv,
             env=self._context.environ,
             pass_fds=[theirs.fileno()],
@@ -33,13 +87,6 @@ class StarterProcess:
             cwd=self._context.job.inner_cwd,
             start_new_session=True,  # a kill of the agent's session spares the starter, which then cleans up
         )
-        theirs.close()
-        self.link = ours
-        self._orders = OrderQueue(ours)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     @property
     def is_ready(self) -> bool:
@@ -51,7 +98,8 @@ class StarterProcess:
         """Whether orders wait that the starter could receive now."""
         return self._orders.has_waiting
 
-    def mark_ready(self) -> None:
+    def mark_ready(self, pid: int) -> None:
+        self.pid = pid
         self._orders.is_open = True
         self._orders.send()
 
@@ -85,11 +133,12 @@ class StarterProcess:
     def close(self, wait_seconds: float) -> None:
         """Closes the link, which makes the starter end all its processes.
 
-        A starter that still imports has no processes, so it is killed. Any other starter is killed if it has not
-        exited after `wait_seconds`.
+        A starter that still imports has no processes, so it is killed; one that the importer has not forked yet exits
+        at once when it is forked. Any other starter is killed if it has not exited after `wait_seconds`.
         """
         self.link.close()
         if not self.is_ready:
+            wait_seconds = 0.0 if isinstance(self._process, ForkedStarter) else wait_seconds
             self._process.kill()
         try:
             self._process.wait(wait_seconds)
@@ -104,6 +153,27 @@ class StarterProcess:
             self._process.wait(REAP_SECONDS)
         except subprocess.TimeoutExpired:
             pass  # it is blocked in the kernel (a dead file system) and dies when it wakes up
+
+
+class ForkedStarter:
+    """A starter that the importer forks. Has the methods of subprocess.Popen that StarterProcess needs."""
+
+    def __init__(self, importer: socket.socket) -> None:
+        self._importer = importer
+
+    def kill(self) -> None:
+        try:
+            send_order(self._importer, KillStarter())
+        except OSError:
+            pass  # the importer is gone; the supervisor kills the starter with the agent
+
+    def wait(self, seconds: float) -> None:
+        """Waits until the starter and all processes below it are gone. Raises subprocess.TimeoutExpired."""
+        poller = select.poll()
+        poller.register(self._importer, select.POLLIN | select.POLLHUP)
+        if not poller.poll(seconds * 1000):
+            raise subprocess.TimeoutExpired("starter", seconds)
+        receive_order(self._importer, IMPORTER_REPORTS)  # the only report to an agent is StarterEnded
 
 
 def _kill_strays() -> None:

@@ -45,10 +45,10 @@ class Local(ProcessBackend):
     def plain_script_lines(self, job: Job, environ: Mapping[str, str]) -> Iterable[str]:
         return plain_script_lines(job, environ)
 
-    def hosts(self, job: Job, run_dir: RunDir, environ: Mapping[str, str]) -> Hosts:  # noqa: ARG002
+    def hosts(self, job: Job, run_dir: RunDir, environ: Mapping[str, str]) -> Hosts:
         from echelon.backends.local_hosts import LocalHosts
 
-        return LocalHosts(job, environ)
+        return LocalHosts(job, environ, run_dir.path)
 
 
 BACKEND: Backend = Local()

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import select
 import signal
+import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from echelon.backends.hosts import ConnectBackHosts, Host, SchedulerQuery
+from echelon.backends.node_environ import IMPORTER_DIGEST, IMPORTER_FD, environ_digest, node_environ
 from echelon.job import Job
 from echelon.placement import gpus_of_node
 from echelon.system import processes
+from echelon.wire.fds import (
+    IMPORTER_REPORTS,
+    AgentServed,
+    EndStarter,
+    ImporterReport,
+    Ready,
+    ServeAgent,
+    receive_order,
+    send_order,
+)
 from echelon.wire.node_dir import NodeDir
 
 CLEAN_UP_SECONDS = 3.0
@@ -23,10 +39,11 @@ class LocalHosts(ConnectBackHosts):
     can_restart_lost_hosts = True
     requeues_in_process = True
 
-    def __init__(self, job: Job, environ: Mapping[str, str]) -> None:
+    def __init__(self, job: Job, environ: Mapping[str, str], run_path: Path) -> None:
         self._job = job
         self._environ = environ
         self._agent_pids: set[int] = set()
+        self._importer = shared_importer(job, environ, run_path) if job.warm and not job.is_enclosed else None
         self.all: Sequence[Host] = [
             Host(name=f"node{n}", source=f"127.0.0.{n + 1}") for n in range(job.resources.all_nodes)
         ]
@@ -35,12 +52,20 @@ class LocalHosts(ConnectBackHosts):
         return "127.0.0.1"
 
     def start_agent(self, node: int, argv: Sequence[str]) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            env={**self._environ, **self._gpu_variables(node)},
-            start_new_session=True,
-        )
+        environ = {**self._environ, **self._gpu_variables(node)}
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs:
+            if self._importer is not None:
+                environ |= {IMPORTER_FD: str(theirs.fileno()), IMPORTER_DIGEST: self._importer.digest}
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                env=environ,
+                pass_fds=[] if self._importer is None else [theirs.fileno()],
+                start_new_session=True,
+            )
+            if self._importer is not None:
+                self._importer.serve_agent(process.pid, ours)
         self._agent_pids.add(process.pid)
         return process
 
@@ -59,6 +84,8 @@ class LocalHosts(ConnectBackHosts):
         process.kill()
         _wait_for_exit(process, REAP_SECONDS)
         self._agent_pids.discard(process.pid)
+        if self._importer is not None:
+            self._importer.end_starter(process.pid, CLEAN_UP_SECONDS)
         deadline = time.monotonic() + CLEAN_UP_SECONDS
         while (orphans := self._orphaned_pids()) and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -70,7 +97,8 @@ class LocalHosts(ConnectBackHosts):
 
     def _orphaned_pids(self) -> list[int]:
         """Live processes of dead agents. This process is a subreaper, so they are now its children."""
-        orphans = [pid for pid in processes.children(os.getpid()) if pid not in self._agent_pids]
+        known = self._agent_pids if self._importer is None else {*self._agent_pids, self._importer.pid}
+        orphans = [pid for pid in processes.children(os.getpid()) if pid not in known]
         return [pid for pid in orphans if not _reap_pid(pid)]
 
     def end_late_agents(self) -> None:
@@ -84,6 +112,86 @@ class LocalHosts(ConnectBackHosts):
 
     def requeue(self, lost_hosts: Sequence[str]) -> None:
         """Never called: this process starts the next attempt."""
+
+
+class Importer:
+    """The process that imports torch for all rehearsed nodes and forks their starters. It serves all attempts."""
+
+    def __init__(self, job: Job, environ: Mapping[str, str], run_path: Path) -> None:
+        """Raises OSError if the working directory of the job is missing."""
+        self.digest = environ_digest(environ)
+        self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, sys.argv[0], "importer", str(theirs.fileno()), str(os.getpid()), str(run_path)],
+                env=environ,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                cwd=job.inner_cwd,
+                start_new_session=True,
+            )
+        self._is_ready = False
+        atexit.register(self.end)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def serve_agent(self, agent: int, link: socket.socket) -> None:
+        with suppress(OSError):  # the importer has died: the agent notices, because the link closes
+            send_order(self._link, ServeAgent(number=agent), (link.fileno(),))
+
+    def end_starter(self, agent: int, seconds: float) -> None:
+        """Call after the death of the agent. Returns when its starter and all processes below it are gone."""
+        self._receive_report(0.0)
+        if not self._is_ready:
+            return  # it has forked nothing, and a starter without an agent exits at once
+        with suppress(OSError):
+            send_order(self._link, EndStarter(number=agent, seconds=seconds))
+        deadline = time.monotonic() + seconds + REAP_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            report = self._receive_report(left)
+            if report is None or report == AgentServed(number=agent):
+                return
+
+    def _receive_report(self, seconds: float) -> ImporterReport | None:
+        """None if the importer has died or sends nothing for `seconds`."""
+        poller = select.poll()
+        poller.register(self._link, select.POLLIN | select.POLLHUP)
+        received = receive_order(self._link, IMPORTER_REPORTS) if poller.poll(seconds * 1000) else None
+        report = received[0] if received is not None else None
+        self._is_ready = self._is_ready or isinstance(report, Ready)
+        return report
+
+    def end(self) -> None:
+        """Call after the end of all agents. Then the importer exits when its link closes, unless it still imports."""
+        self._link.close()
+        if self._is_ready:
+            _wait_for_exit(self._process, REAP_SECONDS)
+        for pid in (*processes.descendants(self.pid), self.pid) if self.is_running() else ():
+            processes.send_signal(pid, signal.SIGKILL)
+        _wait_for_exit(self._process, REAP_SECONDS)
+
+
+_importers: list[Importer] = []
+"""The importer of this process, if it has started one."""
+
+
+def shared_importer(job: Job, environ: Mapping[str, str], run_path: Path) -> Importer | None:
+    """The importer of the last attempt if it still fits, otherwise a new one. None if none can start."""
+    wanted = node_environ(environ, job)
+    if _importers and _importers[0].is_running() and _importers[0].digest == environ_digest(wanted):
+        return _importers[0]
+    for old in _importers:
+        old.end()
+    try:
+        _importers[:] = [Importer(job, wanted, run_path)]
+    except OSError:
+        _importers.clear()  # the agents report why
+    return _importers[0] if _importers else None
 
 
 def _wait_for_exit(process: subprocess.Popen[bytes], seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Orders of an agent to its starter and workers, and their reports: JSON over a local socket, with file descriptors."""
+"""Orders to starters, workers and the importer, and their reports: JSON over a local socket, with file descriptors."""
 
 from __future__ import annotations
 
@@ -105,12 +105,57 @@ class RunRank:
     place: RankPlace
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServeAgent:
+    """For the importer, from the supervisor: fork starters for an agent. The descriptor is the link to the agent."""
+
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndStarter:
+    """For the importer, from the supervisor: the agent is gone. Kill its starter after `seconds`."""
+
+    number: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkStarter:
+    """For the importer, from an agent. The descriptor is the starter's end of the link to the agent."""
+
+    agent: int
+    """The pid of the agent."""
+    node_dir: str
+    gpus: str | None
+    """CUDA_VISIBLE_DEVICES of the node."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KillStarter:
+    """For the importer, from an agent: its starter does not answer."""
+
+
 # Reports
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ready:
-    """The starter has imported what it needs."""
+    """The starter has imported what it needs, or the importer has."""
+
+    pid: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StarterEnded:
+    """Of the importer, to the agent: its starter and all processes below it are gone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentServed:
+    """Of the importer, to the supervisor, after EndStarter: nothing of the agent is left."""
+
+    number: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,10 +196,14 @@ StarterOrder = Union[StartRank, OpenStore, RunLauncher, Signal, Workers, KillLef
 WorkerOrder = Union[RunRank, Signal]
 Report = Union[Ready, Started, RankEnded, StoreDied, LauncherEnded, LauncherFailed, FatalNodeProblem, LeftoversKilled]
 WorkerReport = Union[CheckIn, Started, RankEnded]
+ImporterOrder = Union[ServeAgent, EndStarter, ForkStarter, KillStarter]
+ImporterReport = Union[Ready, StarterEnded, AgentServed]
 STARTER_ORDERS: dict[str, type[StarterOrder]] = {kind.__name__: kind for kind in get_args(StarterOrder)}
 WORKER_ORDERS: dict[str, type[WorkerOrder]] = {kind.__name__: kind for kind in get_args(WorkerOrder)}
 REPORTS: dict[str, type[Report]] = {kind.__name__: kind for kind in get_args(Report)}
 WORKER_REPORTS: dict[str, type[WorkerReport]] = {kind.__name__: kind for kind in get_args(WorkerReport)}
+IMPORTER_ORDERS: dict[str, type[ImporterOrder]] = {kind.__name__: kind for kind in get_args(ImporterOrder)}
+IMPORTER_REPORTS: dict[str, type[ImporterReport]] = {kind.__name__: kind for kind in get_args(ImporterReport)}
 
 
 class OrderQueue:
@@ -199,7 +248,7 @@ class OrderQueue:
 
 def send_order(
     link: socket.socket,
-    order: StarterOrder | WorkerOrder | Report | WorkerReport,
+    order: StarterOrder | WorkerOrder | ImporterOrder | Report | WorkerReport | ImporterReport,
     fds: tuple[int, ...] = (),
     *,
     wait: bool = False,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from echelon.agent.environ import decode_environ, host_environ, merge_environ, node_environ
+from echelon.agent.environ import decode_environ, host_environ, merge_environ
+from echelon.backends.node_environ import node_environ
 from echelon.environments.containers import describes_host
 from echelon.environments.node_script import entry_problem, output_tail, wrap_command
 from echelon.job import EnvironmentSpec, Job, Script, ScriptKind

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.agent.environ import node_environ
+from echelon.backends.node_environ import node_environ
 from echelon.errors import EnvironmentProblem
 from echelon.job import Job, Script, ScriptKind
 from echelon.run_dir import RunDir

@@ -9,7 +9,16 @@ import pytest
 
 from echelon.placement import Placement, RankPlace
 from echelon.wire import fds, messages
-from echelon.wire.fds import REPORTS, STARTER_ORDERS, WORKER_ORDERS, WORKER_REPORTS, receive_order, send_order
+from echelon.wire.fds import (
+    IMPORTER_ORDERS,
+    IMPORTER_REPORTS,
+    REPORTS,
+    STARTER_ORDERS,
+    WORKER_ORDERS,
+    WORKER_REPORTS,
+    receive_order,
+    send_order,
+)
 
 PLACEMENT = Placement(
     run_id="x-1",
@@ -26,6 +35,7 @@ PLACEMENT = Placement(
 SIGNAL = fds.Signal(ranks=(0, 3), signum=15, group=True)
 STARTED = messages.Started(generation=1, rank=0, pid=77)
 ENDED = fds.RankEnded(generation=1, rank=0, code=-9, time=1.5)
+READY = fds.Ready(pid=77)
 EXAMPLES = [
     (
         STARTER_ORDERS,
@@ -50,7 +60,7 @@ EXAMPLES = [
         ),
     ),
     (WORKER_ORDERS, SIGNAL),
-    (REPORTS, fds.Ready()),
+    (REPORTS, READY),
     (REPORTS, STARTED),
     (REPORTS, ENDED),
     (REPORTS, messages.StoreDied(generation=1)),
@@ -64,6 +74,13 @@ EXAMPLES = [
     ),
     (WORKER_REPORTS, STARTED),
     (WORKER_REPORTS, ENDED),
+    (IMPORTER_ORDERS, fds.ServeAgent(number=70)),
+    (IMPORTER_ORDERS, fds.EndStarter(number=70, seconds=3.0)),
+    (IMPORTER_ORDERS, fds.ForkStarter(agent=70, node_dir="/tmp/x", gpus=None)),
+    (IMPORTER_ORDERS, fds.KillStarter()),
+    (IMPORTER_REPORTS, READY),
+    (IMPORTER_REPORTS, fds.StarterEnded()),
+    (IMPORTER_REPORTS, fds.AgentServed(number=70)),
 ]
 
 
@@ -81,8 +98,10 @@ def link():
         (WORKER_ORDERS, fds.WorkerOrder),
         (REPORTS, fds.Report),
         (WORKER_REPORTS, fds.WorkerReport),
+        (IMPORTER_ORDERS, fds.ImporterOrder),
+        (IMPORTER_REPORTS, fds.ImporterReport),
     ],
-    ids=["starter orders", "worker orders", "reports", "worker reports"],
+    ids=["starter orders", "worker orders", "reports", "worker reports", "importer orders", "importer reports"],
 )
 def test_there_is_an_example_of_every_kind(kinds, union):
     assert {type(order) for examples, order in EXAMPLES if examples is kinds} == set(get_args(union))
