@@ -12,7 +12,9 @@ from smoke_summary import smoke_lines, unusable_python_lines
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell without job control starts background jobs without it
+signal.signal(
+    signal.SIGINT, signal.default_int_handler
+)  # a shell without job control starts background jobs without it
 
 
 SLOWEST_FIRST = (

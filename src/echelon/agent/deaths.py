@@ -29,8 +29,9 @@ from echelon.system.cgroups import (
     smallest_limit,
 )
 from echelon.wire.faults import follows_peer_exit, is_consequence
-from echelon.wire.messages import ErrorRecord, Exit
+from echelon.wire.messages import Exit
 from echelon.wire.node_dir import NodeDir
+from echelon.wire.reports import ErrorRecord
 
 MEMORY_LIMIT = {1: "memory.limit_in_bytes", 2: "memory.max"}
 MEMORY_PEAK = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}

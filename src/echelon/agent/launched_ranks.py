@@ -25,8 +25,9 @@ from echelon.launchers import LaunchContext, Scope, launcher_scope, load_launche
 from echelon.launchers.accelerate import read_configuration
 from echelon.placement import Placement, RankPlace
 from echelon.wire.fds import KillLeftovers, RankEnded, Report, RunLauncher, RunRank, Signal, Workers
-from echelon.wire.messages import FatalNodeProblem, LauncherFailed, Start, Started
+from echelon.wire.messages import Start
 from echelon.wire.output import LauncherOutput
+from echelon.wire.reports import FatalNodeProblem, LauncherFailed, Started
 
 RELEASE_SECONDS = 3.0
 KILL_SECONDS = 2.0

@@ -5,11 +5,10 @@ from __future__ import annotations
 import select
 import signal
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from echelon.agent.context import AgentContext
 from echelon.agent.evidence_files import EvidenceCollection, FlightBudget
-from echelon.agent.node_check import NodeCheck
 from echelon.agent.notices import NoticeSender
 from echelon.agent.ranks import RankSet
 from echelon.agent.rendezvous import bind_rendezvous_port
@@ -31,9 +30,7 @@ from echelon.wire.messages import (
     CollectEvidence,
     EvidenceCollected,
     Exited,
-    FatalNodeProblem,
     Heartbeat,
-    LauncherFailed,
     NodeChecked,
     Notice,
     Ping,
@@ -41,13 +38,15 @@ from echelon.wire.messages import (
     Remark,
     Shutdown,
     Start,
-    Started,
     Stop,
     Stopped,
-    StoreDied,
     from_wire,
     to_wire,
 )
+from echelon.wire.reports import FatalNodeProblem, LauncherFailed, Started, StoreDied
+
+if TYPE_CHECKING:
+    from echelon.agent.node_check import NodeCheck
 
 HEARTBEAT_SECONDS = 0.5
 CPU_SECONDS = 10.0
@@ -235,6 +234,8 @@ class Agent:
 
     def _start_check(self, check: CheckNode) -> None:
         try:
+            from echelon.agent.node_check import NodeCheck  # only here: few runs have a preflight check
+
             self._check = NodeCheck(check, self._context)
         except OSError as error:  # no working directory, or no free process
             self.send(Remark(text=f"cannot start the preflight check: {error}"))

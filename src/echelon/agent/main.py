@@ -27,8 +27,9 @@ from echelon.system.project import read_runnable_job
 from echelon.wire.attempt_files import RunDirSinks
 from echelon.wire.channel import Channel
 from echelon.wire.channel import connect as connect_channel
-from echelon.wire.messages import FatalNodeProblem, to_wire
+from echelon.wire.messages import to_wire
 from echelon.wire.node_dir import NodeDir
+from echelon.wire.reports import FatalNodeProblem
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  mkdtemp creates a private folder in it
 

@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from echelon.agent.ranks import RankSet
 from echelon.backends import job_id_variables
-from echelon.wire.messages import Sample
 from echelon.wire.node_dir import NodeDir
+
+if TYPE_CHECKING:
+    from echelon.agent.ranks import RankSet
+    from echelon.wire.messages import Sample
 
 
 class NoticeSender:

@@ -6,13 +6,16 @@ import os
 import re
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from echelon.job import Job
 from echelon.launchers import Scope, launcher_scope
 from echelon.placement import RankPlace
 from echelon.system import hostlist
 from echelon.system.hostlist import compress, format_tasks_per_node, local_task_count, parse_tasks_per_node
-from echelon.wire.messages import Start
+
+if TYPE_CHECKING:
+    from echelon.wire.messages import Start
 
 
 def place_ranks(job: Job, start: Start, environ: Mapping[str, str], folder: Path) -> list[RankPlace]:

@@ -24,7 +24,7 @@ from echelon.wire.fds import (
     send_order,
     with_short_path,
 )
-from echelon.wire.messages import Started
+from echelon.wire.reports import Started
 
 SOCKET_NAME = "registration"
 PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid and gid from the kernel

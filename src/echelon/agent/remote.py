@@ -27,8 +27,9 @@ from echelon.system.project import job_in_snapshot, unpack_snapshot
 from echelon.wire.attempt_files import ChannelSinks, RunDirSinks
 from echelon.wire.channel import Channel, ChannelClosed
 from echelon.wire.fds import with_short_path
-from echelon.wire.messages import AgentSetup, FatalNodeProblem, Hello, to_wire
+from echelon.wire.messages import AgentSetup, Hello, to_wire
 from echelon.wire.node_dir import NodeDir
+from echelon.wire.reports import FatalNodeProblem
 
 SETUP_SECONDS = 60.0
 

@@ -6,14 +6,16 @@ import importlib
 import os
 import signal
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from echelon.agent.ranks import RankSet
 from echelon.agent.torch_import import store_options
 from echelon.job import Job
 from echelon.system import network
 from echelon.wire.fds import OpenStore
-from echelon.wire.messages import PortBound
+from echelon.wire.reports import PortBound
+
+if TYPE_CHECKING:
+    from echelon.agent.ranks import RankSet
 
 AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 

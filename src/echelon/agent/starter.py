@@ -38,8 +38,8 @@ from echelon.wire.fds import (
     receive_order,
     send_order,
 )
-from echelon.wire.messages import FatalNodeProblem, Started, StoreDied
 from echelon.wire.node_dir import NodeDir
+from echelon.wire.reports import FatalNodeProblem, Started, StoreDied
 
 KILL_SECONDS = 5.0
 ForkOrder = StartRank | OpenStore | RunLauncher

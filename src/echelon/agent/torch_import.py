@@ -12,7 +12,7 @@ from pathlib import Path
 from echelon.agent.rank_exit import prepare_rank_exit
 from echelon.environments import CONTAINERS
 from echelon.job import Job, Script
-from echelon.wire.messages import FatalNodeProblem
+from echelon.wire.reports import FatalNodeProblem
 
 OLDEST = (2, 3)
 """The smoke tests pass with torch 2.3. The stores of torch 2.2 have no `check`, which `join` and `Checkpoint` call."""

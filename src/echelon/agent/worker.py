@@ -23,7 +23,7 @@ from echelon.system.signals import open_signal_fd
 from echelon.train import detectors
 from echelon.train.detectors import DetectedRank
 from echelon.wire.fds import WORKER_ORDERS, CheckIn, RankEnded, RunRank, Signal, WorkerReport, receive_order, send_order
-from echelon.wire.messages import Started
+from echelon.wire.reports import Started
 
 NODE_FOLDERS = "ECHELON_NODE_FOLDERS"
 """The node folders of all nodes, in order of node rank. Set if one launcher starts the ranks of all nodes."""

@@ -15,7 +15,7 @@ from echelon.job import Job
 from echelon.run_dir import RunDir
 from echelon.wire.channel import Channel
 from echelon.wire.faults import Fault, Loss
-from echelon.wire.messages import FatalNodeProblem
+from echelon.wire.reports import FatalNodeProblem
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from echelon.run_dir import RunDir
 from echelon.shell import Command, quote_words, shell_array, shell_variable
 
 if TYPE_CHECKING:
-    from echelon.wire.messages import FatalNodeProblem
+    from echelon.wire.reports import FatalNodeProblem
 
 INSIDE_FLAG = "--inside"
 """Argument of node.sh when it runs for the second time, in the container."""
@@ -154,7 +154,7 @@ def entry_problem(environment: str, code: int, words: str | None, output: str) -
     `words` is the content of its file, which node.sh removes before it starts the command. A signal that ended node.sh
     is not a failure of the environment.
     """
-    from echelon.wire.messages import FatalNodeProblem  # only here: `render` needs this module, and its start is timed
+    from echelon.wire.reports import FatalNodeProblem  # only here: `render` needs this module, and its start is timed
 
     lines = [line for line in (words or "").splitlines() if line.strip()]
     found = [number for number, line in enumerate(lines) if line.startswith(ERROR)]

@@ -14,7 +14,7 @@ from echelon.environments.node_script import NO_SHELL, PYXIS_PREFIX
 from echelon.job import Job
 
 if TYPE_CHECKING:
-    from echelon.wire.messages import FatalNodeProblem
+    from echelon.wire.reports import FatalNodeProblem
 
 REMOVAL_SECONDS = 120.0
 """How long pyxis may take to remove a container after its task; it takes 10 s and more for a large image."""

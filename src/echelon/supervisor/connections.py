@@ -26,7 +26,6 @@ from echelon.wire.faults import Fault, Loss
 from echelon.wire.messages import (
     AgentMessage,
     CheckNode,
-    FatalNodeProblem,
     Hello,
     Shutdown,
     Start,
@@ -35,6 +34,7 @@ from echelon.wire.messages import (
     parse_agent_message,
     to_wire,
 )
+from echelon.wire.reports import FatalNodeProblem
 
 MAX_UNKNOWN_CONNECTIONS = 32
 NO_ARGUMENT = "-"  # stands for an empty argument: some container commands drop empty arguments

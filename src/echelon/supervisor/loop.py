@@ -57,9 +57,9 @@ from echelon.wire.messages import (
     Preempted,
     Remark,
     Shutdown,
-    Started,
     SupervisorMessage,
 )
+from echelon.wire.reports import Started
 
 PING_SECONDS = 1.0
 PROGRESS_EVENT_SECONDS = 10.0

@@ -8,7 +8,8 @@ from dataclasses import replace
 from echelon.errors import REQUEUE, EnvironmentProblem
 from echelon.supervisor.state import CutOff, Decision, Ending, Finish, Outcome, Phase, State
 from echelon.wire.faults import STOP_SIGNALS, Fault, Loss, fault_from_exits
-from echelon.wire.messages import Exit, FatalNodeProblem
+from echelon.wire.messages import Exit
+from echelon.wire.reports import FatalNodeProblem
 
 
 def finish(state: State, outcome: Outcome) -> Decision:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from echelon.doctor.judge import exclude_list, judge_heard, parse_lines
-from echelon.doctor.model import Finding, Plan, Severity
 from echelon.supervisor.outcomes import finish, requeue_outcome
 from echelon.supervisor.state import (
     CheckNodes,
@@ -21,6 +20,9 @@ from echelon.supervisor.state import (
 )
 from echelon.wire.faults import Loss
 from echelon.wire.messages import MeetingOpened, NodeChecked
+
+if TYPE_CHECKING:
+    from echelon.doctor.model import Finding
 
 HINT = "echelon doctor checks the nodes; --spare-nodes N reserves replacements; --exclude leaves nodes out"
 
@@ -60,6 +62,9 @@ def lose_checked_node(state: State, node: int) -> Decision:
 
 def end_checks(state: State) -> Decision:
     """Marks failing nodes as lost and returns to gathering. Nodes without an answer fail."""
+    from echelon.doctor.judge import exclude_list  # only here and below: few runs have a preflight check
+    from echelon.doctor.model import Severity
+
     findings = _judge(state)
     names = exclude_list(findings)
     failed = tuple(node for node in state.checking if state.host(node) in names)
@@ -83,6 +88,9 @@ def end_checks(state: State) -> Decision:
 
 def _judge(state: State) -> list[Finding]:
     """The findings about nodes that are still connected."""
+    from echelon.doctor.judge import judge_heard, parse_lines
+    from echelon.doctor.model import Plan
+
     hosts = [state.host(node) for node in state.checking]
     heard = {
         state.host(node): parse_lines(state.reports.get(node, ""), hosts)
@@ -106,6 +114,8 @@ def _summary(state: State, failed: Sequence[int]) -> str:
 
 
 def _too_few_nodes(state: State, findings: Sequence[Finding], left: int) -> Outcome:
+    from echelon.doctor.model import Severity
+
     first = next((one for one in findings if one.severity is Severity.ERROR), None)
     cause = sentence(first) if first is not None else "preflight: nodes were lost"
     reason = f"{cause}; {left} of {state.rules.nodes} nodes are left"

@@ -13,12 +13,12 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from echelon import errors, lease
 from echelon.backends import EarlyExit, backend, job_id_variables
 from echelon.backends.hosts import Hosts, SchedulerView, Unreachable, attempt_hosts
 from echelon.diagnosis.history import history_of
-from echelon.doctor.job import preflight_plan
 from echelon.errors import EchelonError, SchedulerError
 from echelon.events import count_requeues, read_events, since_submitted
 from echelon.job import Job
@@ -30,6 +30,9 @@ from echelon.supervisor.state import Ending, Outcome, Rules
 from echelon.system import network, processes
 from echelon.system.project import check_snapshot
 from echelon.system.signals import SUPERVISOR_SIGNALS, open_signal_fd
+
+if TYPE_CHECKING:
+    from echelon.doctor.model import Plan
 
 TERM_WAIT_SECONDS = 1.0
 CANCELLED_BY = "cancelled by "
@@ -215,7 +218,7 @@ def _make_rules(job: Job, requeues_used: int, hosts: Hosts) -> Rules:
         procs_per_node=job.resources.procs_per_node,
         min_nodes=job.resources.smallest,
         spare_nodes=len(hosts.all) - job.resources.nodes,
-        preflight=preflight_plan(job) if job.policies.preflight else None,
+        preflight=_preflight_plan(job) if job.policies.preflight else None,
         lost_host_is_reusable=hosts.can_restart_lost_hosts,
         restarts=job.policies.restarts,
         requeues=job.policies.requeues,
@@ -223,6 +226,12 @@ def _make_rules(job: Job, requeues_used: int, hosts: Hosts) -> Rules:
         grace=job.policies.grace.total_seconds(),
         join_timeout=job.policies.join_timeout.total_seconds(),
     )
+
+
+def _preflight_plan(job: Job) -> Plan:
+    from echelon.doctor.job import preflight_plan  # only here: few runs have a preflight check
+
+    return preflight_plan(job)
 
 
 def _open_listener(address: str | None) -> socket.socket | None:

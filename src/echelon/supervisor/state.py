@@ -5,27 +5,27 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from echelon.diagnosis.evidence import RankEvidence
 from echelon.diagnosis.history import NO_HISTORY, History
-from echelon.doctor.model import Plan
 from echelon.wire.faults import Fault, Loss
 from echelon.wire.messages import (
     EvidenceCollected,
     Exit,
     Exited,
-    FatalNodeProblem,
     Heartbeat,
     Hello,
-    LauncherFailed,
     MeetingOpened,
     NodeChecked,
-    PortBound,
     Preempted,
     Stopped,
-    StoreDied,
     SupervisorMessage,
 )
+from echelon.wire.reports import FatalNodeProblem, LauncherFailed, PortBound, StoreDied
+
+if TYPE_CHECKING:
+    from echelon.doctor.model import Plan
 
 
 class Phase(enum.Enum):

@@ -64,18 +64,15 @@ from echelon.wire.messages import (
     EvidenceCollected,
     Exit,
     Exited,
-    FatalNodeProblem,
     Heartbeat,
     Hello,
-    LauncherFailed,
     MeetingOpened,
     NodeChecked,
-    PortBound,
     Preempted,
     Stop,
     Stopped,
-    StoreDied,
 )
+from echelon.wire.reports import FatalNodeProblem, LauncherFailed, PortBound, StoreDied
 
 ACTIVE_PHASES = (Phase.RUNNING, Phase.DRAINING)
 

@@ -15,7 +15,7 @@ from typing import TypeVar, Union, get_args
 from echelon.codec import decode_named, encode_named
 from echelon.placement import RankPlace
 from echelon.untrusted import parse_json
-from echelon.wire.messages import FatalNodeProblem, LauncherFailed, Started, StoreDied
+from echelon.wire.reports import FatalNodeProblem, LauncherFailed, Started, StoreDied
 
 
 def with_short_path(path: Path, call: Callable[[str], object]) -> None:

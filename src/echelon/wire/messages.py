@@ -15,6 +15,7 @@ from echelon.diagnosis.evidence import RankEvidence
 from echelon.diagnosis.pace import Pace
 from echelon.job import Job
 from echelon.placement import Placement
+from echelon.wire.reports import ErrorRecord, FatalNodeProblem, LauncherFailed, PortBound, Started, StoreDied
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,15 +93,6 @@ class Hello:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PortBound:
-    generation: int
-    port: int
-    store_is_up: bool
-    launcher_port: int = 0
-    """A second port, if the launcher's own processes need one for their rendezvous."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class MeetingOpened:
     """The first node's check listens on this port for those of the others."""
 
@@ -112,23 +104,6 @@ class NodeChecked:
     """The check of this node has ended. `output` has its results, one JSON object per line."""
 
     output: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Started:
-    generation: int
-    rank: int
-    pid: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ErrorRecord:
-    """An uncaught exception, as the rank recorded it."""
-
-    time: float
-    type: str
-    message: str
-    traceback: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,21 +129,6 @@ class Exit:
 class Exited:
     generation: int
     exit: Exit
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreDied:
-    """The rendezvous store died while the ranks may still need it."""
-
-    generation: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class LauncherFailed:
-    """The launcher did not start the ranks, or exited before them."""
-
-    generation: int
-    sentence: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,15 +170,6 @@ class Sample:
 class Heartbeat:
     generation: int
     samples: tuple[Sample, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class FatalNodeProblem:
-    """A problem of this node that a restart does not fix, in the parts of an error message."""
-
-    what: str
-    why: str
-    hint: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,13 +10,15 @@ import stat
 import struct
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from echelon.diagnosis.pace import StepMark
 from echelon.run_dir import RUN_ID
 from echelon.train.progress import HEADER_BYTES, PAGE_BYTES, SLOT_CELLS
 from echelon.untrusted import parse_json, read_end, read_regular
-from echelon.wire.messages import ErrorRecord
+from echelon.wire.reports import ErrorRecord
+
+if TYPE_CHECKING:
+    from echelon.diagnosis.pace import StepMark
 
 PREFIX = "echelon-"
 NAME = re.compile(rf"{PREFIX}{RUN_ID}-[a-z0-9_]{{8}}")
@@ -196,6 +198,8 @@ def parse_error(data: dict[str, Any]) -> ErrorRecord:
 
 def parse_step_marks(page: bytes) -> list[StepMark]:
     """The last steps, oldest first. Empty for a page of another form. Leaves out steps that are being written."""
+    from echelon.diagnosis.pace import StepMark  # only here: the starter needs this module, and its start is timed
+
     if len(page) != PAGE_BYTES:
         return []
     slots = SLOT.iter_unpack(page[HEADER_BYTES:])

@@ -6,8 +6,9 @@ import pytest
 
 from echelon.agent.deaths import NodeWatch, collect_death, named_disk, needs_evidence
 from echelon.diagnosis.death_evidence import DiskFacts, Parent
-from echelon.wire.messages import ErrorRecord, Exit
+from echelon.wire.messages import Exit
 from echelon.wire.node_dir import NodeDir
+from echelon.wire.reports import ErrorRecord
 
 CRASH = 'Fatal Python error: Aborted\n\nCurrent thread 0x2 (most recent call first):\n  File "a.py", line 3 in step\n'
 

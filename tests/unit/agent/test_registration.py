@@ -19,7 +19,7 @@ from echelon.wire.fds import (
     receive_order,
     send_order,
 )
-from echelon.wire.messages import Started
+from echelon.wire.reports import Started
 from running import wait_for
 
 PLACEMENT = Placement(

@@ -22,7 +22,7 @@ from echelon.agent.worker import (
 from echelon.errors import ConfigError
 from echelon.placement import Placement, RankPlace
 from echelon.wire.fds import RankEnded, RunRank, Signal
-from echelon.wire.messages import Started
+from echelon.wire.reports import Started
 from running import wait_for
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1"}

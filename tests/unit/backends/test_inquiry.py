@@ -11,7 +11,8 @@ from echelon.supervisor.outcomes import cut_off_outcome
 from echelon.supervisor.scheduler_poll import SchedulerPoll
 from echelon.supervisor.state import AgentLost, CutOff, Ending, NoticeDue, Rules, State
 from echelon.wire.faults import Fault, Loss
-from echelon.wire.messages import FatalNodeProblem, Preempted
+from echelon.wire.messages import Preempted
+from echelon.wire.reports import FatalNodeProblem
 
 NAMES = {0: "n1", 1: "n2", 2: "n3"}
 

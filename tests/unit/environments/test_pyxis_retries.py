@@ -12,7 +12,7 @@ from echelon.environments.pyxis import Retries, container_may_be_incomplete
 from echelon.job import EnvironmentSpec, Job, Policies, Script, ScriptKind
 from echelon.run_dir import RunDir
 from echelon.supervisor.connections import Agents
-from echelon.wire.messages import FatalNodeProblem
+from echelon.wire.reports import FatalNodeProblem
 
 SCRIPT = Script(kind=ScriptKind.FILE, target="x.py")
 TAKEN = "slurmstepd: error: pyxis:     [ERROR] File already exists: /data/pyxis_mine\n"

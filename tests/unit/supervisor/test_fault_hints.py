@@ -6,7 +6,8 @@ from echelon.diagnosis.causes import HINTS, RESTART, Cause
 from echelon.supervisor.recovery import final_hint
 from echelon.supervisor.state import Rules, State
 from echelon.wire.faults import Fault, fault_from_exits
-from echelon.wire.messages import ErrorRecord, Exit
+from echelon.wire.messages import Exit
+from echelon.wire.reports import ErrorRecord
 
 
 def fault(code, error=""):

@@ -14,17 +14,8 @@ from echelon.run_dir import RunDir
 from echelon.supervisor.journal import Journal
 from echelon.supervisor.loop import Supervisor
 from echelon.supervisor.state import Ending, Rules
-from echelon.wire.messages import (
-    CollectEvidence,
-    EvidenceCollected,
-    Exit,
-    Exited,
-    Heartbeat,
-    Hello,
-    PortBound,
-    Sample,
-    Stopped,
-)
+from echelon.wire.messages import CollectEvidence, EvidenceCollected, Exit, Exited, Heartbeat, Hello, Sample, Stopped
+from echelon.wire.reports import PortBound
 
 HANG_SECONDS = 0.5
 IDLE = Sample(rank=0, lines=0, cpu_seconds=0.0, stopped=False)

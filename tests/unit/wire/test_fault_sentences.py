@@ -17,7 +17,8 @@ from echelon.wire.faults import (
     root_cause,
     shell_code,
 )
-from echelon.wire.messages import ErrorRecord, Exit
+from echelon.wire.messages import Exit
+from echelon.wire.reports import ErrorRecord
 
 STARTER = DeathEvidence(code=-9, dead_parent=Parent.STARTER)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from echelon.wire.messages import ErrorRecord
 from echelon.wire.node_dir import MARK, NodeDir, parse_error, remove_abandoned
+from echelon.wire.reports import ErrorRecord
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from echelon.placement import Placement, RankPlace
-from echelon.wire import fds, messages
+from echelon.wire import fds, reports
 from echelon.wire.fds import (
     IMPORTER_ORDERS,
     IMPORTER_REPORTS,
@@ -33,7 +33,7 @@ PLACEMENT = Placement(
     max_restarts=3,
 )
 SIGNAL = fds.Signal(ranks=(0, 3), signum=15, group=True)
-STARTED = messages.Started(generation=1, rank=0, pid=77)
+STARTED = reports.Started(generation=1, rank=0, pid=77)
 ENDED = fds.RankEnded(generation=1, rank=0, code=-9, time=1.5)
 READY = fds.Ready(pid=77)
 EXAMPLES = [
@@ -63,10 +63,10 @@ EXAMPLES = [
     (REPORTS, READY),
     (REPORTS, STARTED),
     (REPORTS, ENDED),
-    (REPORTS, messages.StoreDied(generation=1)),
+    (REPORTS, reports.StoreDied(generation=1)),
     (REPORTS, fds.LauncherEnded(code=1)),
-    (REPORTS, messages.LauncherFailed(generation=1, sentence="torchrun on gpu7 was killed by SIGKILL")),
-    (REPORTS, messages.FatalNodeProblem(what="no torch", why="ImportError", hint="pip install torch")),
+    (REPORTS, reports.LauncherFailed(generation=1, sentence="torchrun on gpu7 was killed by SIGKILL")),
+    (REPORTS, reports.FatalNodeProblem(what="no torch", why="ImportError", hint="pip install torch")),
     (REPORTS, fds.LeftoversKilled(generation=1)),
     (
         WORKER_REPORTS,

@@ -22,7 +22,7 @@ from echelon.run_dir import RunDir
 from echelon.system import hostlist
 from echelon.system.network import LOOPBACK, own_address, resolve_host
 from echelon.wire.faults import Fault, Loss
-from echelon.wire.messages import FatalNodeProblem
+from echelon.wire.reports import FatalNodeProblem
 
 LAST_WORDS_SECONDS = 1.0
 MOST_LOOKED_UP = 8

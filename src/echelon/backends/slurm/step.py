@@ -17,7 +17,7 @@ from echelon.diagnosis.history import Failure
 from echelon.diagnosis.kills import signal_name
 from echelon.untrusted import TerminalLogCleaner, clean_for_terminal
 from echelon.wire.faults import Fault, Loss
-from echelon.wire.messages import FatalNodeProblem
+from echelon.wire.reports import FatalNodeProblem
 
 MOST_LINES = 6
 SLURM_LINE = re.compile(r"(srun|slurmstepd(-[\w.-]+)?): ")

@@ -17,17 +17,8 @@ from echelon.supervisor.state import (
 )
 from echelon.supervisor.transitions import decide
 from echelon.wire.faults import Loss
-from echelon.wire.messages import (
-    ErrorRecord,
-    Exit,
-    Exited,
-    FatalNodeProblem,
-    Heartbeat,
-    Hello,
-    PortBound,
-    Sample,
-    Stopped,
-)
+from echelon.wire.messages import Exit, Exited, Heartbeat, Hello, Sample, Stopped
+from echelon.wire.reports import ErrorRecord, FatalNodeProblem, PortBound
 
 SIGINT, SIGTERM = 2, 15
 TROUBLE = FatalNodeProblem(what="no torch", why="ImportError", hint="pip install torch")

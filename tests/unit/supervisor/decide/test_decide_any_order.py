@@ -24,7 +24,8 @@ from echelon.supervisor.state import (
     TimeLimitReached,
 )
 from echelon.wire.faults import Loss
-from echelon.wire.messages import EvidenceCollected, Exited, Hello, LauncherFailed, Preempted, Stopped, StoreDied
+from echelon.wire.messages import EvidenceCollected, Exited, Hello, Preempted, Stopped
+from echelon.wire.reports import LauncherFailed, StoreDied
 
 nodes = st.integers(0, 3)
 generations = st.integers(-1, 1)  # how far from the one that is on

@@ -21,7 +21,8 @@ from echelon.supervisor.state import (
     TimeLimitReached,
 )
 from echelon.wire.faults import Fault, Loss
-from echelon.wire.messages import ErrorRecord, Exited, FatalNodeProblem
+from echelon.wire.messages import Exited
+from echelon.wire.reports import ErrorRecord, FatalNodeProblem
 
 AWAY = {"lost_host_is_reusable": False}
 KILLED_FOR_MEMORY = DeathEvidence(

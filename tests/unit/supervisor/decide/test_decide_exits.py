@@ -3,7 +3,8 @@
 from story import Story, bound
 
 from echelon.supervisor.state import Ending, Outcome, Phase, ReportFault, Send, StartRanks
-from echelon.wire.messages import BindPort, LauncherFailed, Stop, StoreDied
+from echelon.wire.messages import BindPort, Stop
+from echelon.wire.reports import LauncherFailed, StoreDied
 
 # Ranks that end well
 

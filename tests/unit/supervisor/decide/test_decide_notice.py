@@ -6,7 +6,8 @@ import pytest
 from story import Story, in_phase
 
 from echelon.supervisor.state import Ending, GiveNotice, NoticeDue, Phase, Send, TimeLimitReached
-from echelon.wire.messages import LauncherFailed, Preempted, Stop
+from echelon.wire.messages import Preempted, Stop
+from echelon.wire.reports import LauncherFailed
 
 # Notice
 

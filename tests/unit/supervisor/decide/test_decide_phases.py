@@ -21,16 +21,8 @@ from echelon.supervisor.state import (
 )
 from echelon.supervisor.transitions import decide
 from echelon.wire.faults import Loss
-from echelon.wire.messages import (
-    EvidenceCollected,
-    Exited,
-    LauncherFailed,
-    MeetingOpened,
-    NodeChecked,
-    Preempted,
-    Stopped,
-    StoreDied,
-)
+from echelon.wire.messages import EvidenceCollected, Exited, MeetingOpened, NodeChecked, Preempted, Stopped
+from echelon.wire.reports import LauncherFailed, StoreDied
 
 
 @pytest.mark.parametrize("phase", Phase)

@@ -4,7 +4,8 @@ import pytest
 from story import Story, bound, gone, pulse
 
 from echelon.supervisor.state import Phase, RanksActive, RanksHung
-from echelon.wire.messages import EvidenceCollected, Exited, LauncherFailed, Stopped
+from echelon.wire.messages import EvidenceCollected, Exited, Stopped
+from echelon.wire.reports import LauncherFailed
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from echelon.errors import EnvironmentProblem
 from echelon.train.checkpoint import consensus as module
 from echelon.train.checkpoint.consensus import Consensus, WaitCancelled
 from echelon.wire.faults import follows_peer_exit
-from echelon.wire.messages import ErrorRecord, Exit
+from echelon.wire.messages import Exit
+from echelon.wire.reports import ErrorRecord
 
 dist = pytest.importorskip("torch.distributed")
 SOON = timedelta(seconds=20)
