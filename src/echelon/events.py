@@ -9,10 +9,11 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from echelon.record import record
 from echelon.untrusted import parse_json, read_regular
 
 MAX_EVENT_BYTES = 256 << 20
@@ -35,7 +36,7 @@ class Kind(str, enum.Enum):
     FINISHED = "finished"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Event:
     kind: Kind
     time: float

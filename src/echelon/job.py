@@ -5,8 +5,10 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
+
+from echelon.record import record
 
 SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 SECRET_ENDINGS = ("_PWD", "_PASS", "_AUTH", "_DSN", "PASSPHRASE")
@@ -21,14 +23,14 @@ class ScriptKind(str, enum.Enum):
     COMMAND = "command"  # any other program, run unchanged
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Script:
     kind: ScriptKind
     target: str
     args: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Resources:
     nodes: int = 1
     min_nodes: int | None = None
@@ -51,7 +53,7 @@ class Resources:
         return self.nodes + self.spare_nodes
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Policies:
     restarts: int = 0
     requeues: int = 0
@@ -71,7 +73,7 @@ class Policies:
     """Bytes of output to keep per rank and attempt; 0 keeps all."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SchedulerOptions:
     """Options of batch schedulers: queue, account, placement and mail."""
 
@@ -98,7 +100,7 @@ class SchedulerOptions:
     """Further options under the scheduler's own names. An empty value is an option without a value."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LauncherOptions:
     """Options that only some launchers use."""
 
@@ -108,7 +110,7 @@ class LauncherOptions:
     """Further options under the launcher's own names. An empty value is an option without a value."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class EnvironmentSpec:
     """Details of the environment. Its kind is `Job.environment`."""
 
@@ -131,7 +133,7 @@ class EnvironmentSpec:
     """The start of a command line that runs a command in any other kind of container."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Job:
     name: str
     script: Script

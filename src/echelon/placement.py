@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from echelon.record import record
 
 STORE_KEY = "ECHELON_STORE_KEY"
 REJECTED_CHECKPOINT = "ECHELON_REJECTED_CHECKPOINT"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Placement:
     """One node's part of a generation. It determines all variables of its ranks."""
 
@@ -85,7 +87,7 @@ def parse_ports(text: str) -> range:
     return ports
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RankPlace:
     """One rank of a generation, and the facts that determine its SLURM_*, PBS_* and MPI variables."""
 

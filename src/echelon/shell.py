@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from echelon.record import record
 
 SHELL_KEYWORDS = frozenset(
     {"case", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then", "time"}
@@ -16,7 +18,7 @@ _VARIABLE = re.compile("\0(\\w+)\0")
 _ARRAY = re.compile("\0@(\\w*)\0")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Command:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)

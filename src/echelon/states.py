@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from echelon.record import record
 
 
 class JobState(str, enum.Enum):
@@ -21,7 +22,7 @@ class JobState(str, enum.Enum):
         return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.LOST)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class JobStatus:
     state: JobState
     native: str = ""

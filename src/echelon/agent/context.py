@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from echelon.attempt_dir import AttemptDir
 from echelon.job import Job
+from echelon.record import record
 from echelon.wire.attempt_files import Sinks
 from echelon.wire.messages import Hello
 from echelon.wire.node_dir import NodeDir
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from echelon.agent.starter_process import ImporterOffer
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class AgentContext:
     job: Job
     node: int

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from echelon.agent.process_state import child_pids, process_state
@@ -21,6 +21,7 @@ from echelon.diagnosis.activity import IDLE_CALLS
 from echelon.diagnosis.evidence import Child, Frame, ProcessState, RankEvidence, ThreadStack
 from echelon.diagnosis.flight import FlightRecord, parse_flight
 from echelon.diagnosis.stacks import parse_stacks, user_frame
+from echelon.record import record
 from echelon.system import processes
 from echelon.untrusted import read_regular
 
@@ -48,7 +49,7 @@ BLOCKING = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RankSource:
     """Where the evidence of one rank comes from."""
 
@@ -63,7 +64,7 @@ class RankSource:
     step: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class CollectedRank:
     evidence: RankEvidence
     stacks_text: str = ""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import platform
-from dataclasses import dataclass
 from pathlib import Path
 
 from echelon.diagnosis.activity import WORKER_NAME
 from echelon.diagnosis.evidence import ProcessState
+from echelon.record import record
 from echelon.system import processes
 from echelon.untrusted import clean_for_terminal
 
@@ -50,7 +49,7 @@ NAMES = {
         285 copy_file_range 291 statx
     """),
 }
-"""By `platform.machine()`."""
+"""By `os.uname().machine`."""
 WITH_DESCRIPTOR = word_set("""
     read write close fstat pread64 pwrite64 readv writev fcntl flock fsync fdatasync ftruncate getdents64 fallocate
     preadv pwritev copy_file_range
@@ -65,7 +64,7 @@ WITH_FOLDER = word_set("openat mkdirat newfstatat unlinkat renameat readlinkat f
 # The state of a process
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SystemCall:
     name: str
     args: tuple[int, ...] = ()
@@ -73,7 +72,7 @@ class SystemCall:
 
 def process_state(pid: int) -> ProcessState:
     """Parts that are unknown or not permitted are empty. May block for long if the process is in state D."""
-    call = parse_system_call(_read_proc_file(pid, "syscall"), platform.machine())
+    call = parse_system_call(_read_proc_file(pid, "syscall"), os.uname().machine)
     return ProcessState(
         pid=pid,
         state=_state_letter(_read_proc_file(pid, "stat")),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from echelon.agent.evidence import flight_recorder
 from echelon.diagnosis.pace import LEAST_STEPS, NANOSECONDS, Pace, measure_pace, parse_calls
+from echelon.record import record
 from echelon.system import processes
 from echelon.wire.node_dir import NodeDir, parse_step_marks
 
@@ -28,7 +29,7 @@ ANSWER_SECONDS = 2.0
 ROUND_SECONDS = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RankLook:
     waits_in_collective: bool = False
     collective_seconds: float = 0.0

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from echelon.record import record
 from echelon.system import processes
 from echelon.wire.fds import (
     WORKER_REPORTS,
@@ -51,7 +52,7 @@ class ConnectedWorker:
     """Start time of the process. Together with the pid it identifies the process uniquely."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ReservedPlace:
     """The reserved place of a worker: its rank, the order for it, and the write end of the pipe for its output."""
 
@@ -62,7 +63,7 @@ class ReservedPlace:
     """Fields of the worker's CheckIn and the values that they must have."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class WorkerRejected:
     """A worker was rejected because its CheckIn contradicts the placement."""
 

@@ -9,10 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import MutableMapping
-from dataclasses import dataclass
 
 from echelon.agent.context import AgentContext
 from echelon.backends.node_environ import GPU_VARIABLE, IMPORTER_DIGEST, IMPORTER_FD, environ_digest
+from echelon.record import record
 from echelon.system import processes
 from echelon.wire.fds import (
     IMPORTER_REPORTS,
@@ -30,7 +30,7 @@ REAP_SECONDS = 5.0
 STRAY_SECONDS = 2.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ImporterOffer:
     """The link to an importer that the supervisor started, and the environ in which it imports torch."""
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import abc
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from echelon.errors import ConfigError
+from echelon.record import record
 
 if TYPE_CHECKING:
     from echelon.attempt_dir import AttemptDir
@@ -47,7 +48,7 @@ class Settings(Protocol):
     def origin(self, key: str) -> str: ...
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class DerivedValue:
     """A value that the backend found for a setting that was not given, with its source."""
 
@@ -55,7 +56,7 @@ class DerivedValue:
     origin: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Resolution:
     """The result of `resolve`: the values that the backend derives from the settings."""
 
@@ -67,7 +68,7 @@ class Resolution:
     """The ranks use the Python of the hosts, so this machine does not search for one."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class NativeOption:
     """The setting that passes other options to the scheduler unchanged. Its key is the backend's name."""
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from echelon.backends import Backend
+from echelon.record import record
 from echelon.run_dir import RunDir
 from echelon.shell import shell_variable
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SchedulerFacts:
     prefixes: tuple[str, ...]
     """Prefixes of variables that describe a job or change the behaviour of the tools."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from echelon.backends.batch import SchedulerFacts
 from echelon.errors import SchedulerError, SchedulerUnreachable
+from echelon.record import record
 from echelon.run_dir import RunDir
 from echelon.shell import format_command
 from echelon.states import JobStatus
@@ -20,7 +21,7 @@ class ToolTimeout(SchedulerUnreachable):
     """The tool did not exit within its deadline. Its request may have reached the scheduler."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Answer:
     argv: tuple[str, ...]
     code: int
@@ -33,7 +34,7 @@ class Answer:
         return (self.err or self.out).strip() or f"exit code {self.code}, no output"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Tools:
     """Runs the tools of one scheduler and translates their errors."""
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import abc
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from echelon.backends import backend
 from echelon.errors import EnvironmentProblem
 from echelon.job import Job
+from echelon.record import record
 from echelon.run_dir import RunDir
 from echelon.wire.channel import Channel
 from echelon.wire.faults import Fault, Loss
 from echelon.wire.reports import FatalNodeProblem
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Host:
     name: str
     source: str = ""
@@ -26,7 +26,7 @@ class Host:
     supervisor."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SchedulerView:
     """The scheduler's view of the attempt."""
 

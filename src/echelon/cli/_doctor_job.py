@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from echelon.backends import backend
@@ -16,6 +15,7 @@ from echelon.events import Kind, read_events
 from echelon.job import Job
 from echelon.observe.follow import Follower, follow
 from echelon.observe.status import RunStatus
+from echelon.record import record
 from echelon.run_dir import RunDir
 from echelon.states import JobState
 from echelon.submission.submit import cancel, start
@@ -25,7 +25,7 @@ PROGRESS = re.compile(rb'\[ *\d+\] \{"doctor": "(?P<kind>progress|end)"(, "part"
 MOST_BYTES = 16 << 20
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class JobResult:
     run_dir: RunDir
     nodes: Sequence[Node]

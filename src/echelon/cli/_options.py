@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from echelon.config.preflight import check_script
 from echelon.config.sources import CHOSEN_HOSTS, Setting, detect_backend_setting, flag_layer, load_layers, merge_layers
 from echelon.errors import ConfigError
 from echelon.job import MASK, Job, Script, ScriptKind, looks_secret
+from echelon.record import record
 from echelon.run_dir import RunDir
 from echelon.system.machine import check_python, default_python
 from echelon.text import plural
@@ -114,7 +114,7 @@ def debug_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return option(command)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Request:
     """The job and settings that result from the command line and all other sources."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,14 @@ from echelon.environments import CONTAINERS
 from echelon.errors import ConfigError
 from echelon.job import Job, LauncherOptions, Policies, Resources, SchedulerOptions, Script, ScriptKind, looks_secret
 from echelon.placement import parse_ports
+from echelon.record import record
 from echelon.text import parse_size
 
 IMAGE_JOIN_TIMEOUT = timedelta(minutes=20)
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Machine:
     """The facts about the machine that a job depends on, detected by the caller."""
 

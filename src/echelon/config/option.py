@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Any
+
+from echelon.record import record
 
 
 class Type(enum.Enum):
@@ -31,7 +32,7 @@ class Type(enum.Enum):
         return self.is_table or self is Type.LIST
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Option:
     key: str
     type: Type

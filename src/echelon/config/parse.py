@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +13,7 @@ from echelon.config.option import Option, Type
 from echelon.config.sources import CHOSEN_HOSTS, Setting
 from echelon.errors import ConfigError
 from echelon.placement import RANK_VARIABLES
+from echelon.record import record
 from echelon.text import suggest_closest
 
 UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
@@ -219,7 +220,7 @@ def _read_native(option: Option, value: Any) -> dict[str, str]:
     return {name: "" if text is True else str(text) for name, text in value.items() if text is not False}
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class HostChoice:
     text: str | None = None
     """The chosen hosts as the user wrote them."""

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from echelon.config.options import BY_KEY, OPTIONS
 from echelon.errors import ConfigError
 from echelon.job import mask_secrets
 from echelon.placement import RANK_VARIABLES
+from echelon.record import record
 from echelon.system.trust import UntrustedFile, read_trusted
 from echelon.text import suggest_closest
 
@@ -33,7 +33,7 @@ INTERNAL_VARIABLES = frozenset(
 """ECHELON_ variables that are not settings. `echelon` in a rank inherits those that a rank has."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Setting:
     key: str
     value: Any

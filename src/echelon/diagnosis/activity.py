@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from echelon.diagnosis.evidence import Child, Frame, ProcessState, RankEvidence, ThreadStack
 from echelon.diagnosis.stacks import (
@@ -18,6 +17,7 @@ from echelon.diagnosis.stacks import (
     main_thread,
     user_frame,
 )
+from echelon.record import record
 
 
 class ActivityKind(enum.Enum):
@@ -40,7 +40,7 @@ class ActivityKind(enum.Enum):
 WAITS_FOR_RANKS = frozenset({ActivityKind.COLLECTIVE, ActivityKind.MESSAGE, ActivityKind.JOIN, ActivityKind.MAIN_FIRST})
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Activity:
     kind: ActivityKind
     location: str = ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from echelon.record import record
 
 
 class Cause(enum.Enum):
@@ -152,7 +153,7 @@ HINTS: Mapping[Cause, str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Death:
     cause: Cause
     sentence: str

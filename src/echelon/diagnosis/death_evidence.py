@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from echelon.record import record
 from echelon.untrusted import clean_for_terminal
 
 MOST_MESSAGE_CHARS = 4_000
@@ -21,7 +22,7 @@ class Parent(enum.Enum):
     AGENT = "agent"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class MemoryFacts:
     """Bytes, and numbers of processes that the kernel killed for memory. None for a value that cannot be read."""
 
@@ -52,7 +53,7 @@ def _increase(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else max(0, after - before)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SharedMemory:
     """The file system /dev/shm. A dead rank's share of it is free again: only `least_free` shows that it was full."""
 
@@ -62,7 +63,7 @@ class SharedMemory:
     """The smallest free size while the rank ran."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class DiskFacts:
     """The file system of the path that failed, or of the working directory."""
 
@@ -73,7 +74,7 @@ class DiskFacts:
     free_inodes: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Limits:
     """Limits of the rank. None for unlimited or unknown."""
 
@@ -88,7 +89,7 @@ class Limits:
     """ulimit -v, in bytes."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class DeathEvidence:
     code: int
     """The exit code, negative for a signal."""

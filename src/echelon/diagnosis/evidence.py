@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from echelon.record import record
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Frame:
     file: str
     line: int
@@ -15,7 +15,7 @@ class Frame:
     """What the source line calls, such as `time.sleep`. Known only for the innermost frame of the user's code."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ThreadStack:
     frames: tuple[Frame, ...] = ()
     """Innermost first. Empty if the thread runs no Python code."""
@@ -24,7 +24,7 @@ class ThreadStack:
     """The outermost frames are missing."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ProcessState:
     """The kernel's view of the main thread of a process."""
 
@@ -41,7 +41,7 @@ class ProcessState:
     """The kernel's name of the process. torch names DataLoader workers `pt_data_worker`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Child:
     """A child process of a rank, such as a DataLoader worker."""
 
@@ -49,7 +49,7 @@ class Child:
     threads: tuple[ThreadStack, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Collective:
     """One entry of the flight recorder."""
 
@@ -66,7 +66,7 @@ class Collective:
     pending: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class GroupStatus:
     """How far a rank is in a process group."""
 
@@ -79,7 +79,7 @@ class GroupStatus:
     """The members. Empty if unknown: gloo does not record them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RankEvidence:
     rank: int
     host: str = ""

@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from echelon.diagnosis.evidence import Collective, GroupStatus
+from echelon.record import record
 from echelon.untrusted import clean_for_terminal, parse_json
 
 MOST_ENTRIES = 20
@@ -49,7 +49,7 @@ DTYPES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class FlightRecord:
     groups: tuple[GroupStatus, ...] = ()
     collectives: tuple[Collective, ...] = ()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from echelon.diagnosis.activity import FILE_LOCKS, Activity, ActivityKind, classify
 from echelon.diagnosis.evidence import Collective, GroupStatus, RankEvidence
 from echelon.diagnosis.matching import Call, Mismatch, Wait, find_waits, is_default
+from echelon.record import record
 from echelon.text import format_ranks, format_ranks_with_host, format_size
 
 HASH_CHARS = 8
@@ -134,7 +134,7 @@ def describe_activity(activity: Activity) -> str:
 # The evidence of one hang, prepared for the rules that explain it
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Case:
     ranks: Mapping[int, RankEvidence]
     activities: Mapping[int, Activity]

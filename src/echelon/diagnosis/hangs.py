@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from echelon.diagnosis.activity import ActivityKind
 from echelon.diagnosis.causes import Cause
@@ -27,6 +26,7 @@ from echelon.diagnosis.matching import (
     is_default,
     last_common,
 )
+from echelon.record import record
 from echelon.text import format_ranks, format_waiting, group_ranks
 
 
@@ -77,7 +77,7 @@ HINTS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class HangVerdict:
     cause: HangCause
     culprits: tuple[int, ...] = ()

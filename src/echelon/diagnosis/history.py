@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from echelon.diagnosis.causes import Cause, Death
 from echelon.events import Event, Kind
+from echelon.record import record
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Failure:
     """The failure that ended a generation."""
 
@@ -26,12 +27,12 @@ class Failure:
     host: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Attempt:
     failures: tuple[Failure, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class History:
     """Oldest attempt first, and in it the oldest failure first."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from echelon.diagnosis.evidence import Collective, GroupStatus, RankEvidence
 from echelon.diagnosis.flight import DEFAULT_DESCRIPTION, DEFAULT_GROUP
+from echelon.record import record
 
 P2P = re.compile(r"^(?P<kind>send|recv) (?P<own>\d+)(?:->|<-)(?P<peer>\d+)$")
 UNEQUAL = ("all_to_all", "alltoall", "coalesced", "all_gather_v", "reduce_scatter_v")
@@ -21,7 +21,7 @@ GroupKey = tuple[str, tuple[int, ...]]
 """Name and members. Groups that were split from one group may share a name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Wait:
     """A collective that some ranks have called and that does not complete."""
 
@@ -32,13 +32,13 @@ class Wait:
     """Members that have not called it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Call:
     collective: Collective
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Mismatch:
     """Different calls with the same number of one group."""
 
@@ -47,7 +47,7 @@ class Mismatch:
     """The most common one first."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class MessageWait:
     """A send or recv that does not complete."""
 

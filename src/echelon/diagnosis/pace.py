@@ -7,13 +7,12 @@ host calls collectives ahead of the GPU, so that its arrivals say nothing; they 
 
 from __future__ import annotations
 
-import statistics
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from echelon.record import record
 from echelon.untrusted import parse_json
 
 LEAST_STEPS = 4
@@ -26,7 +25,7 @@ HOST_BACKENDS = ("gloo:", "mpi:")
 NANOSECONDS = 1e9
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Pace:
     """The mean of a rank's last steps, in seconds."""
 
@@ -42,7 +41,7 @@ class Pace:
     """Equal on ranks that call the same collectives in each step."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class StepMark:
     """When a rank took a step, in nanoseconds since the epoch."""
 
@@ -53,7 +52,7 @@ class StepMark:
     """Negative if unknown."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Call:
     """A collective, as the flight recorder of one rank has it."""
 
@@ -62,7 +61,7 @@ class Call:
     pending: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class CallRecord:
     calls: tuple[Call, ...] = ()
     """Oldest first."""
@@ -127,7 +126,7 @@ def measure_pace(marks: Sequence[StepMark], record: CallRecord | None) -> Pace |
     return Pace(
         step=marks[-1].step,
         steps=len(kept),
-        seconds=statistics.fmean(mark.ended - mark.began for mark in kept) / NANOSECONDS,
+        seconds=mean([mark.ended - mark.began for mark in kept]) / NANOSECONDS,
         input_seconds=_mean_input(kept),
         arrivals=None if arrivals is None else arrivals[-MOST_ARRIVALS:],
         pattern=f"{len(usual)}-{zlib.crc32(repr(usual).encode()):08x}" if calls is not None else "",
@@ -148,12 +147,21 @@ def _count_to_drop(count: int) -> int:
 
 def _mean_arrivals(marks: Sequence[StepMark], split: Mapping[int, Sequence[Call]], count: int) -> tuple[float, ...]:
     return tuple(
-        statistics.fmean(split[mark.step][index].created - mark.began for mark in marks) / NANOSECONDS
-        for index in range(count)
+        mean([split[mark.step][index].created - mark.began for mark in marks]) / NANOSECONDS for index in range(count)
     )
 
 
 def _mean_input(marks: Sequence[StepMark]) -> float | None:
     if any(mark.input_ns < 0 for mark in marks):
         return None
-    return statistics.fmean(mark.input_ns for mark in marks) / NANOSECONDS
+    return mean([mark.input_ns for mark in marks]) / NANOSECONDS
+
+
+def mean(values: Sequence[float]) -> float:
+    """The module statistics takes as long to import as ten of ours."""
+    return sum(values) / len(values)
+
+
+def median(values: Sequence[float]) -> float:
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else mean(ordered[half - 1 : half + 1])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from echelon.diagnosis.causes import HANGS, Cause
 from echelon.diagnosis.history import Failure, History
+from echelon.record import record
 
 FEW_STEPS = 10
 """A failure within this many steps after a restore may be the fault of the checkpoint."""
@@ -29,7 +29,7 @@ class Action(enum.Enum):
     STOP_AND_NAME = "stop and name the setting"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Rule:
     """What happens next, the rule that decided, and what would change it."""
 

@@ -7,11 +7,11 @@ collective. The slow rank is the one with the most time of its own: input and co
 from __future__ import annotations
 
 import enum
-import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from echelon.diagnosis.pace import Pace
+from echelon.diagnosis.pace import Pace, median
+from echelon.record import record
 from echelon.text import format_ranks_with_host
 
 SLOW_FACTOR = 1.5
@@ -42,7 +42,7 @@ class Change(str, enum.Enum):
     ENDED = "ended"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Share:
     """The mean step of one rank, in seconds."""
 
@@ -56,7 +56,7 @@ class Share:
         return None if self.own is None else self.seconds - self.own
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Slowness:
     """How slow a rank is in one look."""
 
@@ -69,7 +69,7 @@ class Slowness:
     """The share of its step in which it waits for input."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Verdict:
     change: Change
     ranks: tuple[int, ...]
@@ -125,10 +125,10 @@ def slow_ranks(shares: Mapping[int, Share]) -> dict[int, Slowness]:
 
 def _slowness(share: Share, others: Sequence[Share]) -> Slowness | None:
     inputs = [other.input for other in others if other.input is not None]
-    usual_input = statistics.median(inputs) if len(inputs) == len(others) else None
+    usual_input = median(inputs) if len(inputs) == len(others) else None
     if share.own is None:
         return _input_bound(share, usual_input)
-    usual = statistics.median(other.own or 0.0 for other in others)
+    usual = median([other.own or 0.0 for other in others])
     excess = share.own - usual
     if excess < LEAST_EXCESS_SECONDS or share.own < SLOW_FACTOR * usual:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from echelon.codec import decode
@@ -14,12 +14,13 @@ from echelon.doctor.meeting import MARK
 from echelon.doctor.model import Finding, Node, Plan, Result, Severity, number
 from echelon.doctor.pairs import NAME as PAIRS
 from echelon.doctor.pairs import judge_pairs
+from echelon.record import record
 from echelon.untrusted import parse_json
 
 ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Heard:
     """The lines that the doctor on one node printed."""
 

@@ -8,10 +8,10 @@ import select
 import socket
 import struct
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from echelon.record import record
 from echelon.system.network import interface_of
 from echelon.untrusted import parse_json
 from echelon.wire.channel import ChannelClosed, Handshake, connect_socket
@@ -32,7 +32,7 @@ MTU_DISCOVER, MTU_DO = 10, 2  # IP_MTU_DISCOVER, IP_PMTUDISC_DO: never fragment
 ANSWER = struct.Struct(">I")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Endpoint:
     """Where a node can be reached. Its sockets are bound to this address only."""
 

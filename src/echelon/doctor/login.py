@@ -7,7 +7,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from echelon.backends import Backend
 from echelon.doctor.model import Facts, Finding, Severity, items, text
 from echelon.errors import EchelonError, SchedulerUnreachable
 from echelon.job import Job
+from echelon.record import record
 from echelon.run_dir import RunDir
 from echelon.system.machine import find_program
 from echelon.train.checkpoint.file_format import LOCK_FILE
@@ -24,7 +25,7 @@ NEARLY_FULL = 0.95
 QUOTA_SECONDS = 5.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LoginPlan:
     """What to look at on this machine."""
 

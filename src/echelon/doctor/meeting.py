@@ -14,6 +14,7 @@ from typing import Any
 from echelon.codec import encode
 from echelon.doctor.model import Plan, Result
 from echelon.placement import STORE_KEY
+from echelon.record import record
 from echelon.system.network import address_of, source_address
 from echelon.untrusted import parse_json
 from echelon.wire.channel import Channel, ChannelClosed, Handshake
@@ -35,7 +36,7 @@ def emit_result(result: Result) -> None:
     emit("result", **encode(replace(result, seconds=round(result.seconds, 3))))
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Place:
     """This node's place in the doctor job, from the variables of its rank."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from echelon.record import record
 
 Facts = Mapping[str, Any]
 """What a check read, as JSON values. Every value may be missing: a node of another version may have sent it."""
@@ -17,7 +19,7 @@ class Severity(str, enum.Enum):
     NOTE = "note"  # worth knowing, such as a change since the last good check
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Finding:
     severity: Severity
     check: str
@@ -30,7 +32,7 @@ class Finding:
     """Nodes without which the finding disappears."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Result:
     """The outcome of one check on one node. Exactly one of `facts` and `problem` is meaningful."""
 
@@ -42,7 +44,7 @@ class Result:
     timed_out: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Plan:
     """What the doctor checks on a node. Travels to the node as JSON."""
 
@@ -66,7 +68,7 @@ class Plan:
     tiers: tuple[int, ...] = (2, 3, 4)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Node:
     """A node as the judges see it: its name and the results of its checks."""
 
@@ -83,7 +85,7 @@ Collector = Callable[[Plan], Facts]
 Judge = Callable[[str, Facts, Plan], Sequence[Finding]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Check:
     """A check of one node. `collect` reads the machine, in a process of its own. `judge` is pure."""
 

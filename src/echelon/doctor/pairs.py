@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from echelon.doctor.model import Facts, Finding, Node, Severity, number, text
+from echelon.record import record
 from echelon.text import plural
 
 NAME = "pairs"
@@ -21,7 +21,7 @@ HIGH_LATENCY = 0.005
 LATENCY_FACTOR = 10
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Connection:
     """One direction of a pair. `facts` are those of the node that connects."""
 

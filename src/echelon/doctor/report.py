@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from echelon.codec import encode
@@ -12,6 +12,7 @@ from echelon.doctor.collective import reduce_seconds
 from echelon.doctor.judge import exclude_list
 from echelon.doctor.model import Finding, Node, Severity, number
 from echelon.doctor.pairs import connections
+from echelon.record import record
 from echelon.system.hostlist import compress
 from echelon.text import format_size, plural
 
@@ -22,7 +23,7 @@ VERSION = 1
 """Of the JSON form."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Report:
     site: str
     findings: Sequence[Finding]

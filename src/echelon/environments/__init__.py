@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from echelon.job import Job
+from echelon.record import record
 from echelon.shell import quote_words
 
 ENVIRONMENTS = (
@@ -35,7 +35,7 @@ ENTRY_FUNCTIONS = {
 SHELL = "/bin/bash"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Entry:
     """The lines and the wrapper command that an environment adds to node.sh."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from echelon.environments import Entry
 from echelon.job import Job
+from echelon.record import record
 from echelon.shell import quote_words, shell_variable
 
 HOST_NAMES = (
@@ -92,7 +92,7 @@ def is_image_address(image: str, environment: str) -> bool:
     return not image.endswith(IMAGE_SUFFIXES) and not image.startswith(("/", "./", "../", "~"))
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Mount:
     source: str
     target: str

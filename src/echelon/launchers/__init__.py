@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from echelon.job import Job
+from echelon.record import record
 from echelon.shell import Command
 
 LAUNCHERS = ("ranks", "torchrun", "accelerate", "legacy", "srun", "mpirun")
@@ -24,7 +24,7 @@ SCOPES = {"ranks": Scope.RANK, "srun": Scope.JOB, "mpirun": Scope.JOB}
 """Every launcher that is not listed has Scope.NODE."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LaunchContext:
     """Nodes, addresses and ports of one start, from which a launcher takes its arguments. Most are strings, because a
     rendered script contains shell variables instead of values."""
@@ -63,7 +63,7 @@ class LaunchCommand(Protocol):
         """The command that starts `worker` for each rank, with the variables that it needs besides `environ`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Launcher:
     command: LaunchCommand
     reserved_options: Mapping[str, str]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from echelon.errors import ConfigError
 from echelon.lint.migrate.command import find_replacement
@@ -13,6 +12,7 @@ from echelon.lint.rules import BY_ID, RULES
 from echelon.lint.script import JobScript, Source, parse_script
 from echelon.lint.shellcheck import run_shellcheck
 from echelon.lint.sources import find_companion, find_files, read_sources
+from echelon.record import record
 from echelon.text import suggest_closest
 
 IGNORE = re.compile(r"echelon:\s*ignore(?P<file>-file)?\[(?P<rules>[^\]]*)\]")
@@ -20,7 +20,7 @@ SHELLCHECK_RULE = re.compile(r"SC\d{4}")
 EVERY_RULE = "echelon lint --rules lists them"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Ignored:
     """The rules that comments of a file switch off."""
 

@@ -6,9 +6,9 @@ import enum
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from echelon.lint.slurm_options import Given, parse_options
+from echelon.record import record
 
 
 class Dialect(enum.Enum):
@@ -16,7 +16,7 @@ class Dialect(enum.Enum):
     QSUB = "#PBS"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Directive:
     line: int
     text: str
@@ -24,7 +24,7 @@ class Directive:
     options: tuple[Given, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Option:
     """One option of the request, with its line."""
 

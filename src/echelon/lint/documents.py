@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from echelon.lint.directives import Dialect, first_command_line
 from echelon.lint.model import names
+from echelon.record import record
 
 SHELL_LANGUAGES = names(
     "sh bash shell zsh ksh slurm sbatch pbs console shell-session shellsession sh-session terminal text txt none "
@@ -30,7 +31,7 @@ TITLE_LINES = 10
 PROMPT = re.compile(r"(?:\[[^\]]*\]|\w+@[\w.-]+[^$]*)?\$ ")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Block:
     text: str
     first_line: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from echelon.lint.model import names
@@ -14,6 +14,7 @@ from echelon.lint.slurm_options import UNKNOWN, split_srun
 from echelon.lint.syntax import Command, PartKind, Shell, Statement
 from echelon.lint.values import Values, outer_markers, shielded, unshielded
 from echelon.lint.words import OPEN
+from echelon.record import record
 
 WRAPPERS = names("time exec nohup command env sudo nice stdbuf eval unbuffer ionice")
 STARTERS = names(
@@ -46,7 +47,7 @@ MAX_NESTING = 3
 """Shells within shells that are followed."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LaunchOption:
     value: str
     line: int
@@ -54,7 +55,7 @@ class LaunchOption:
     """As written, for messages."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Launch:
     """One command that runs Python or another program on one or more nodes."""
 
@@ -95,7 +96,7 @@ class Launch:
         return next((self.options[name] for name in names if name in self.options), None)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class _Place:
     """What is known on the way to a launch."""
 

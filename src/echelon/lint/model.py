@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from echelon.record import record
 
 if TYPE_CHECKING:
     from echelon.lint.script import JobScript
@@ -16,7 +17,7 @@ class Severity(str, enum.Enum):
     WARNING = "warning"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Hit:
     """One trap, as a rule reports it."""
 
@@ -32,7 +33,7 @@ class Hit:
     """If it differs from the text of the rule."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Rule:
     id: str
     severity: Severity
@@ -47,7 +48,7 @@ class Rule:
     check: Callable[[JobScript], Iterator[Hit]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Finding:
     path: str
     line: int
@@ -60,13 +61,13 @@ class Finding:
     """First line of the statement."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Skipped:
     path: str
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Replacement:
     """The `echelon run` command for a script, or the reason why there is none."""
 
@@ -78,7 +79,7 @@ class Replacement:
     """What could not be carried over."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Report:
     findings: tuple[Finding, ...] = ()
     replacements: tuple[Replacement, ...] = ()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from echelon.lint.directives import Dialect, Option, last_option
+from echelon.record import record
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Request:
     dialect: Dialect | None = None
     options: tuple[Option, ...] = ()

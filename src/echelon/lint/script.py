@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from echelon.lint.directives import Dialect, Directive, active_directives, dialect_of, options_of
@@ -15,6 +15,7 @@ from echelon.lint.request import Request, request_of
 from echelon.lint.syntax import Command, Shell
 from echelon.lint.values import Values, number_of
 from echelon.lint.words import without_markers
+from echelon.record import record
 
 TEMPLATE = re.compile(r"!TBG_|\{\{|\{%|<%|%%\w+%%|^\s*%\s*(if|for)\b|@[A-Z][A-Z_]+@|#SBATCH.*=\{\w+\}", re.MULTILINE)
 """Marks of programs that fill in a script before it is submitted."""
@@ -23,7 +24,7 @@ SHELL_NAMES = names("sh bash dash ksh zsh")
 TOO_DEEP = "nested too deeply"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Source:
     """A script, or a block of a document."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from echelon.lint.model import names
 from echelon.lint.words import OPEN
+from echelon.record import record
 
 SHORT = {
     "A": "account",
@@ -108,7 +108,7 @@ SAME = {
 """Other spellings."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Given:
     """One option as it was written."""
 

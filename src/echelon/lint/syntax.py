@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Union
+
+from echelon.record import record
 
 
 class PartKind(enum.Enum):
@@ -16,7 +18,7 @@ class PartKind(enum.Enum):
     ARITHMETIC = "$((...))"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Part:
     kind: PartKind
     text: str
@@ -28,7 +30,7 @@ class Part:
     """The statements of a command substitution."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Word:
     parts: tuple[Part, ...]
     line: int
@@ -41,7 +43,7 @@ class Word:
         return "".join(part.text for part in self.parts) if is_literal else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Scope:
     """Where a statement is."""
 
@@ -54,7 +56,7 @@ class Scope:
     """The script looks at its exit code: if, while, !, left of && or ||."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Assignment:
     name: str
     line: int
@@ -67,7 +69,7 @@ class Assignment:
     exported: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Command:
     words: tuple[Word, ...]
     line: int
@@ -88,14 +90,14 @@ class Command:
 Statement = Union[Command, Assignment]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Comment:
     line: int
     column: int
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Shell:
     """A parsed script."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from echelon.errors import ConfigError
 from echelon.observe.find import find_run
+from echelon.record import record
 from echelon.run_dir import RunDir
 from echelon.train.checkpoint.verify import (
     DamagedCheckpoint,
@@ -18,7 +18,7 @@ from echelon.train.checkpoint.verify import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class CheckpointEntry:
     name: str
     step: int
@@ -33,7 +33,7 @@ class CheckpointEntry:
     problem: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class CheckpointSource:
     """A folder of checkpoints, and the run that it belongs to, if known."""
 

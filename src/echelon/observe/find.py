@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from echelon.errors import ConfigError, EchelonError, EnvironmentProblem
+from echelon.record import record
 from echelon.run_dir import RunDir, runs_folder
 from echelon.system.trust import UntrustedFile, check_run, check_trusted
 from echelon.text import plural, suggest_closest
@@ -45,7 +46,7 @@ MAX_NAMED_RUNS = 5
 COMMAND_LINE = "command line"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SkippedRun:
     """A run that cannot be read or is not trusted."""
 

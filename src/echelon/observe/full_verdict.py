@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from echelon.codec import encode
@@ -18,6 +18,7 @@ from echelon.observe.verdict import (
     known_verdict,
     saved_evidence,
 )
+from echelon.record import record
 from echelon.run_dir import RunDir
 from echelon.text import format_ranks, plural
 
@@ -28,7 +29,7 @@ MOST_PROCESSES = 300
 MOST_FRAMES = 60
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class StackGroup:
     ranks: tuple[int, ...]
     threads: tuple[ThreadStack, ...]

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from echelon.errors import REQUEUE
+from echelon.record import record
 from echelon.states import JobState, JobStatus
 
 RESUME_HINT = "echelon resume {run} to start the next attempt; job.out in its folder has its last output"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class QueryFailed:
     """The scheduler could not be queried."""
 
     why: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RunEvidence:
     """Other evidence in the run's directory."""
 

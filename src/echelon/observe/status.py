@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from echelon.backends import DEFAULT, backend
@@ -12,6 +11,7 @@ from echelon.errors import SchedulerError
 from echelon.events import Event, Kind, read_events
 from echelon.lease import is_held
 from echelon.observe.reconcile import QueryFailed, RunEvidence, reconcile
+from echelon.record import record
 from echelon.run_dir import RunDir
 from echelon.states import JobState, JobStatus
 from echelon.untrusted import parse_json, read_regular
@@ -25,7 +25,7 @@ STATE_BY_OUTCOME = {
 NEW_RANKS = (Kind.SUBMITTED, Kind.STARTED, Kind.GENERATION)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RunStatus:
     run_id: str
     path: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from echelon.diagnosis.evidence import Child, ProcessState, RankEvidence
 from echelon.diagnosis.hang_text import describe_activity
 from echelon.diagnosis.stacks import parse_stacks
 from echelon.observe.status import RunStatus, read_verdict
+from echelon.record import record
 from echelon.run_dir import RunDir
 from echelon.states import JobState
 from echelon.text import group_ranks, mask_secrets
@@ -119,7 +120,7 @@ def _job_output_tail(run_dir: RunDir) -> list[str]:
 # What the agents have saved about the ranks of a hang. All of it is untrusted and bounded
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SavedRank:
     time: str
     """When it was saved, on the clock of the node."""

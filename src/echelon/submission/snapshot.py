@@ -6,12 +6,12 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from echelon.errors import ConfigError, EnvironmentProblem
 from echelon.job import Job, ScriptKind
+from echelon.record import record
 from echelon.run_dir import RunDir, write_error
 from echelon.submission import git
 from echelon.submission.secret_names import is_secret
@@ -78,7 +78,7 @@ FILES_PER_SNAPSHOT = 10  # the whole snapshot may be this many times as large as
 MAX_LISTED_NAMES = 4
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Snapshot:
     facts: dict[str, Any]
     """For run.json."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 
+from echelon.record import record
 from echelon.submission.secret_names import is_secret
 
 JUNK = frozenset(
@@ -34,7 +34,7 @@ class Exclusion(str, enum.Enum):
     LARGE = "large"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ProjectFile:
     """One file or link of the project."""
 
@@ -45,7 +45,7 @@ class ProjectFile:
     """Target of the link; None for a file."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Selection:
     taken: tuple[ProjectFile, ...]
     left: tuple[tuple[ProjectFile, Exclusion], ...]

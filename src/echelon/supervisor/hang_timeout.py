@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from echelon.diagnosis.pace import Pace
+from echelon.diagnosis.pace import Pace, median
 from echelon.diagnosis.slow import SlowRanks, Verdict
 from echelon.wire.messages import Sample
 
@@ -76,7 +75,7 @@ class StepTimes:
     def slowest_ordinary(self) -> float:
         """The longest gap that is not far above the median."""
         if self._ordinary is None:
-            most = ORDINARY_FACTOR * statistics.median(self._gaps) if self._gaps else 0.0
+            most = ORDINARY_FACTOR * median(self._gaps) if self._gaps else 0.0
             self._ordinary = max((gap for gap in self._gaps if gap <= most), default=0.0)
         return self._ordinary
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from echelon.record import record
 from echelon.supervisor.hang_timeout import LEAST_SECONDS, MOST_SECONDS, UNSEEN_SECONDS, StepTimes, hang_timeout
 from echelon.text import format_ranks
 from echelon.wire.messages import Sample
@@ -69,7 +70,7 @@ def _is_active(before: Sample, after: Sample, elapsed: float) -> bool:
     return _uses_machine(before, after, elapsed)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Hang:
     sentence: str
     idle_seconds: float

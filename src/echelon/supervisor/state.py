@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from echelon.diagnosis.evidence import RankEvidence
 from echelon.diagnosis.history import NO_HISTORY, History
+from echelon.record import record
 from echelon.wire.faults import Fault, Loss
 from echelon.wire.messages import (
     EvidenceCollected,
@@ -53,7 +54,7 @@ class Ending(enum.Enum):
     REQUEUED = "requeued"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Outcome:
     ending: Ending
     exit_code: int
@@ -69,7 +70,7 @@ class Outcome:
     """The last trained step and the last saved step. None if the script does not report them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Rules:
     """The parts of the job that decisions depend on."""
 
@@ -88,7 +89,7 @@ class Rules:
     """Whether an agent can be started again on a lost host: true for rehearsed nodes, false for real ones."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class State:
     rules: Rules
     phase: Phase = Phase.GATHERING

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from echelon.record import record
 from echelon.untrusted import read_regular
 
 MOST_FILE_BYTES = 4 << 20
@@ -14,7 +14,7 @@ UNLIMITED = 1 << 60
 """Version 1 has a huge number instead of no limit."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Cgroup:
     """The folders of a process in one hierarchy: its own first, then the ancestors that are visible."""
 
@@ -25,7 +25,7 @@ class Cgroup:
 NO_CGROUP = Cgroup(version=2)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class _Mount:
     version: int
     root: str

@@ -9,8 +9,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from echelon.record import record
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 MAX_OUT_BYTES = 64 << 20
@@ -108,7 +109,7 @@ def kill_descendants(pid: int) -> None:
         send_signal(member, signal.SIGKILL)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class EndedChild:
     pid: int
     code: int
@@ -154,7 +155,7 @@ def set_subreaper() -> None:
 # External programs, run without a shell, with a timeout and bounded output
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ProcessResult:
     code: int
     out: str

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tarfile
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from echelon.errors import EnvironmentProblem
 from echelon.job import Job, ScriptKind
 from echelon.run_dir import RunDir, write_error
+
+if TYPE_CHECKING:
+    import tarfile
 
 
 def read_runnable_job(run_dir: RunDir) -> Job:
@@ -90,6 +93,8 @@ def editable_folders() -> Iterable[str]:
 
 def pack_snapshot(code: Path, archive: Path) -> None:
     """Writes the archive atomically."""
+    import tarfile  # only here and below: few processes need it, and it takes long
+
     part = archive.with_name(f".{archive.name}.{os.urandom(4).hex()}")
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file, tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
@@ -106,6 +111,8 @@ def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def unpack_snapshot(archive: Path, code: Path) -> None:
     """Extracts the archive, then deletes it."""
+    import tarfile
+
     with tarfile.open(archive) as tar:
         if hasattr(tarfile, "tar_filter"):
             tar.extractall(code, filter="tar")

@@ -6,10 +6,10 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from echelon.errors import ConfigError, EnvironmentProblem
+from echelon.record import record
 from echelon.run_dir import RunDir
 from echelon.shell import format_command
 
@@ -19,7 +19,7 @@ COPY_HINT = "copy it to a folder that only you can write to, and use the copy"
 RUNS_FOLDER_HINT = "set ECHELON_RUNS=DIR to a folder that only you can write to"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class FileEntry:
     """Owner and permissions of one file or folder."""
 
@@ -31,7 +31,7 @@ class FileEntry:
     """The file has an access control list, so the group bits also apply to named users."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class TrustProblem:
     why: str
     hint: str

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import NamedTuple
 
 from echelon.errors import ConfigError
+from echelon.record import record
 from echelon.system import hostlist
 
 LOOPBACK = "127.0.0.1"
@@ -23,7 +24,7 @@ class Variable(NamedTuple):
         return f"{self.name} is {self.value}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class DetectedRank:
     """Rank, world size and address of this process as one launcher set them; None if the launcher did not."""
 
@@ -61,7 +62,7 @@ class DetectedRank:
 PLACE_FIELDS = ("rank", "world_size", "local_rank", "local_world_size", "node_rank")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LauncherVariables:
     """The variable names of one launcher. If there are several for a value, the first that is set is used."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from echelon.record import record
 
 if TYPE_CHECKING:
     from torch import Tensor  # this module must be importable without torch
@@ -20,7 +21,7 @@ SHORT_LENGTH, SHORT_ROUNDS = (
 )  # four rounds leave patterns in orders of five or eight samples; here more cost nothing
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Permutation:
     """A Feistel network on `high_count` times `2**low_bits` numbers, in words of 32 or 64 bits.
 

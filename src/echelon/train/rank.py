@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from echelon.errors import ConfigError, EnvironmentProblem
+from echelon.record import record
 from echelon.train.detectors import DETECTORS, TORCHRUN, DetectedRank, read_main_port, read_number
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Rank:
     """Ranks, world sizes and rendezvous address of this process. The defaults describe a process without peers."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from echelon.codec import decode, encode
 from echelon.errors import ConfigError
+from echelon.record import record
 from echelon.train.permutation import MAX_LENGTH, epoch_permutation
 from echelon.train.rank import Rank
 
@@ -18,7 +19,7 @@ STATE_VERSION = 1  # of the order and of the fields: a state of another version 
 BLOCK_SIZE = 32768  # indices computed at a time: two milliseconds of work and two megabytes, on one thread
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SamplerState:
     """The position in an epoch. It is the same on every rank, and sufficient to continue on other numbers of ranks."""
 

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from echelon.errors import ConfigError, EnvironmentProblem
 from echelon.placement import STORE_KEY
+from echelon.record import record
 from echelon.train.rank import Rank
 
 SIGNATURE_DIGITS = 64
@@ -87,7 +88,7 @@ class Store(Protocol):
     def compare_set(self, key: str, expected: str, desired: str, /) -> bytes: ...
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SharedStore:
     """An open store, and what this rank must do before it leaves."""
 

@@ -6,11 +6,12 @@ import enum
 import re
 import signal
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from echelon.diagnosis.death_evidence import DeathEvidence
 from echelon.diagnosis.history import Failure, failure_of
+from echelon.record import record
 from echelon.wire.messages import Exit
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Loss(enum.Enum):
     STEP = "its step was ended"  # for a reason other than the node, such as memory
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Fault:
     """A cause that ended a generation."""
 

@@ -8,12 +8,12 @@ import json
 import os
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, Union, get_args
 
 from echelon.codec import decode_named, encode_named
 from echelon.placement import RankPlace
+from echelon.record import record
 from echelon.untrusted import parse_json
 from echelon.wire.reports import FatalNodeProblem, LauncherFailed, Started, StoreDied
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 # Orders
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class StartRank:
     """Fork a rank. The descriptor is for its output."""
 
@@ -47,7 +47,7 @@ class StartRank:
     """Inherited variables to set, or to remove if None."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class OpenStore:
     """Fork the rendezvous store. The descriptor is its listening socket."""
 
@@ -56,7 +56,7 @@ class OpenStore:
     port: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RunLauncher:
     """Fork and execute a launcher. The descriptor is for its output."""
 
@@ -68,7 +68,7 @@ class RunLauncher:
     """Seconds for the launcher to exit by itself after its ranks have ended."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Signal:
     ranks: tuple[int, ...]
     signum: int
@@ -76,7 +76,7 @@ class Signal:
     """Send to the process group of each rank instead of only the rank."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Workers:
     """The workers of this node. The starter stops and continues them with the agent."""
 
@@ -84,7 +84,7 @@ class Workers:
     """Pid and start time of each worker."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class KillLeftovers:
     """End every process that the ranks of the generation left behind."""
 
@@ -92,7 +92,7 @@ class KillLeftovers:
     launcher_seconds: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RunRank:
     """For a worker: fork and execute its rank. The descriptor is for the rank's output."""
 
@@ -105,14 +105,14 @@ class RunRank:
     place: RankPlace
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ServeAgent:
     """For the importer, from the supervisor: fork starters for an agent. The descriptor is the link to the agent."""
 
     number: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class EndStarter:
     """For the importer, from the supervisor: the agent is gone. Kill its starter after `seconds`."""
 
@@ -120,7 +120,7 @@ class EndStarter:
     seconds: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ForkStarter:
     """For the importer, from an agent. The descriptor is the starter's end of the link to the agent."""
 
@@ -131,7 +131,7 @@ class ForkStarter:
     """CUDA_VISIBLE_DEVICES of the node."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class KillStarter:
     """For the importer, from an agent: its starter does not answer."""
 
@@ -139,26 +139,26 @@ class KillStarter:
 # Reports
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Ready:
     """The starter has imported what it needs, or the importer has."""
 
     pid: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class StarterEnded:
     """Of the importer, to the agent: its starter and all processes below it are gone."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class AgentServed:
     """Of the importer, to the supervisor, after EndStarter: nothing of the agent is left."""
 
     number: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RankEnded:
     """`code` is negative for a signal, as in subprocess."""
 
@@ -170,17 +170,17 @@ class RankEnded:
     """The largest resident set of the rank's process in bytes."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LauncherEnded:
     code: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LeftoversKilled:
     generation: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class CheckIn:
     """The first report of a worker: its place according to the launcher's variables."""
 

@@ -6,7 +6,6 @@ The reports are the events that `decide` handles. The orders are actions that it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Union, cast, get_args
 
 from echelon.codec import decode_named, encode_named
@@ -15,24 +14,25 @@ from echelon.diagnosis.evidence import RankEvidence
 from echelon.diagnosis.pace import Pace
 from echelon.job import Job
 from echelon.placement import Placement
+from echelon.record import record
 from echelon.wire.reports import ErrorRecord, FatalNodeProblem, LauncherFailed, PortBound, Started, StoreDied
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SupervisorEnviron:
     """The supervisor's environment variables for an agent that was started without them. The first message."""
 
     variables: Mapping[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class BindPort:
     """Hold a port for the rendezvous of this generation."""
 
     generation: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Start:
     placement: Placement
     hosts: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Start:
     """Node folders in the same order. Only for a launcher that starts the ranks of all nodes."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class CheckNode:
     """Check this node before any rank starts. The first node gets port 0: it opens a port and reports it."""
 
@@ -53,37 +53,37 @@ class CheckNode:
     """Authenticates the nodes to each other."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Notice:
     """Give the ranks notice: the attempt ends soon."""
 
     seconds_left: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class CollectEvidence:
     """Collect what each rank is doing: flight recorder, stacks, process state."""
 
     generation: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Stop:
     generation: int
     grace: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Ping:
     """The supervisor's heartbeat. Without it for the heartbeat timeout, an agent is cut off and stops its ranks."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Shutdown:
     pass
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Hello:
     node: int
     host: str
@@ -92,21 +92,21 @@ class Hello:
     node_dir: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class MeetingOpened:
     """The first node's check listens on this port for those of the others."""
 
     port: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class NodeChecked:
     """The check of this node has ended. `output` has its results, one JSON object per line."""
 
     output: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Exit:
     """How a rank ended. `code` is negative for a signal, as in subprocess."""
 
@@ -125,24 +125,24 @@ class Exit:
     """Facts of the node about the death, apart from `error`. None for code 0 and for a rank that echelon stopped."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Exited:
     generation: int
     exit: Exit
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class EvidenceCollected:
     generation: int
     ranks: tuple[RankEvidence, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Stopped:
     generation: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Sample:
     """The progress of a rank in this generation."""
 
@@ -166,25 +166,25 @@ class Sample:
     """New since the last sample."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Heartbeat:
     generation: int
     samples: tuple[Sample, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Preempted:
     """This node received SIGTERM, probably because the scheduler preempts the job. Ranks receive it too."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Remark:
     """A line for the user."""
 
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class FilePiece:
     """A piece of a file of the attempt, from a node that does not see the run directory."""
 
@@ -240,7 +240,7 @@ def parse_agent_message(data: dict[str, Any]) -> AgentMessage:
     return cast(AgentMessage, message)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class AgentSetup:
     """The job and the place of an agent on an ssh host. Sent over the connection, so that no command line shows it."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from echelon.record import record
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class PortBound:
     generation: int
     port: int
@@ -14,14 +14,14 @@ class PortBound:
     """A second port, if the launcher's own processes need one for their rendezvous."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Started:
     generation: int
     rank: int
     pid: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ErrorRecord:
     """An uncaught exception, as the rank recorded it."""
 
@@ -31,14 +31,14 @@ class ErrorRecord:
     traceback: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class StoreDied:
     """The rendezvous store died while the ranks may still need it."""
 
     generation: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LauncherFailed:
     """The launcher did not start the ranks, or exited before them."""
 
@@ -46,7 +46,7 @@ class LauncherFailed:
     sentence: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class FatalNodeProblem:
     """A problem of this node that a restart does not fix, in the parts of an error message."""
 

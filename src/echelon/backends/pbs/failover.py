@@ -6,7 +6,6 @@ import enum
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from echelon import lease
 from echelon.attempt_dir import AttemptDir
@@ -18,6 +17,7 @@ from echelon.backends.pbs.hosts import run_pbs, submit_successor
 from echelon.errors import REQUEUE, SchedulerError
 from echelon.events import Event, Kind, append_event, count_requeues, has_finished, read_events, was_cancelled
 from echelon.job import Job
+from echelon.record import record
 from echelon.run_dir import RunDir
 
 PATIENCE_SECONDS = 900.0
@@ -35,7 +35,7 @@ class NextStep(enum.Enum):
     LEAVE = enum.auto()
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RunState:
     """The state of the run, as an agent without a supervisor sees it."""
 
@@ -149,7 +149,7 @@ def _delete_job(environ: Mapping[str, str]) -> None:
     return print(f"job {job_id} was not deleted: {refusal.why}; {late}", flush=True)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Refusal:
     why: str
     is_final: bool = False

@@ -10,12 +10,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from echelon.backends.ssh.bootstrap import MARK
 from echelon.codec import decode
+from echelon.record import record
 from echelon.untrusted import clean_for_terminal
 from echelon.wire.attempt_files import BACKLOG_BYTES
 from echelon.wire.channel import HEADER, Channel, ChannelClosed
@@ -26,7 +26,7 @@ MOST_STORED_BYTES = 4 << 20
 EXIT_SECONDS = 0.5
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class HostReport:
     """The facts that a host reports."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from echelon.backends import DerivedValue, Resolution, Settings
@@ -13,13 +13,14 @@ from echelon.backends.ssh import hostfile
 from echelon.environments.detect import choose_environment
 from echelon.errors import ConfigError
 from echelon.job import Job
+from echelon.record import record
 from echelon.run_dir import RunDir
 from echelon.system.trust import read_trusted
 
 REMOTE_PYTHON = DerivedValue(value="python3", origin="the default on ssh hosts")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class HostList:
     """The listed hosts with their slots, and the source of the list. A slot has room for one rank."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from echelon.backends.ssh.connection import HostReport
 from echelon.errors import RemoteError
 from echelon.job import Job, ScriptKind
+from echelon.record import record
 from echelon.shell import Command, format_command
 
 CONNECT_SECONDS = 8
@@ -61,7 +61,7 @@ def variables_to_send(environ: Mapping[str, str], also: Sequence[str]) -> dict[s
     }
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Problem:
     """Why a host cannot be used."""
 
@@ -72,7 +72,7 @@ class Problem:
     hint: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Cause:
     pattern: str
     """A regular expression for the message of ssh. The first match is the cause."""

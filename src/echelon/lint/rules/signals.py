@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from echelon.lint.directives import Option
 from echelon.lint.launches import Launch
@@ -12,6 +11,7 @@ from echelon.lint.model import Hit, Rule, Severity
 from echelon.lint.rules._common import HEAD, SRUN, first_line, requeues_itself, runs_program
 from echelon.lint.script import JobScript
 from echelon.lint.syntax import Command
+from echelon.record import record
 
 SIGNAL = re.compile(r"(?P<flags>[RB]{1,2}:)?(?:SIG)?(?P<name>\w+)(?:@\d+)?")
 NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP", "18": "CONT", "14": "ALRM"}
@@ -20,7 +20,7 @@ WAIT = 'pid=$!\nwhile kill -0 "$pid" 2>/dev/null; do wait "$pid"; code=$?; done\
 REQUEUES = re.compile(r"\bscontrol\s+requeue\b|\bsbatch\b")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Trap:
     signals: frozenset[str]
     command: Command

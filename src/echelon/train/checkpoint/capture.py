@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from echelon.codec import encode
+from echelon.record import record
 from echelon.train.checkpoint.layout import (
     allocate_host_memory,
     as_byte_tensor,
@@ -27,7 +28,7 @@ from echelon.train.checkpoint.tree import FlatState, StatePath, is_sharded
 INDEX_VERSION = 1
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Capture:
     """The data that this rank writes. It does not change when training continues."""
 

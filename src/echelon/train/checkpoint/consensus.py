@@ -7,11 +7,11 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from echelon.errors import ConfigError, EchelonError, EnvironmentProblem
+from echelon.record import record
 from echelon.train.rank import Rank
 from echelon.train.store import SignedStore, Store, poll_until, store_secret
 from echelon.untrusted import parse_json
@@ -188,7 +188,7 @@ def _lost_store_error(what: str, error: Exception) -> EchelonError:
 # The ranks, their store and own process groups, as torch.distributed reports them
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ProcessGroupInfo:
     rank: int = 0
     size: int = 1

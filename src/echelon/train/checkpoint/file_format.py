@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from echelon.codec import decode, encode
+from echelon.record import record
 from echelon.untrusted import parse_json
 
 MANIFEST_FILE = "MANIFEST.json"
@@ -69,7 +70,7 @@ BLOCK_BYTES = 16 << 20
 """Bytes per CRC: small enough that ranks can share the check, large enough that the CRCs take little space."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ShardFile:
     """The file of one rank: its share of the common bytes, its own bytes, and a JSON index of both at the end."""
 
@@ -84,7 +85,7 @@ class ShardFile:
     """Offset of the index in the file."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Manifest:
     version: int
     step: int

@@ -8,7 +8,6 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from echelon.errors import EnvironmentProblem
 from echelon.events import Event, Kind, parse_event
 from echelon.placement import REJECTED_CHECKPOINT
+from echelon.record import record
 from echelon.run_dir import RunDir
 from echelon.train.checkpoint import file_format
 from echelon.train.checkpoint.consensus import MAX_NAMED_RANKS, Consensus, JsonObject
@@ -25,7 +25,7 @@ from echelon.train.store import poll_until
 # Whether this process may still commit: not if the run has a newer attempt or generation
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RunContext:
     """The run, attempt and generation of this process. `run` is None if echelon did not start it."""
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from echelon.record import record
+
 if TYPE_CHECKING:
     import torch
 
@@ -82,7 +84,7 @@ def _region_ends(region: Region) -> tuple[int, ...]:
     return tuple(start + length for start, length in zip(region.starts, region.shape, strict=True))
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class TensorSpec:
     """The dtype and shape of a saved tensor."""
 

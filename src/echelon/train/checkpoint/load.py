@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 from echelon.errors import ConfigError, EnvironmentProblem
+from echelon.record import record
 from echelon.train.checkpoint import file_format
 from echelon.train.checkpoint.consensus import Consensus, JsonObject
 from echelon.train.checkpoint.file_format import Manifest
@@ -20,7 +20,7 @@ from echelon.train.checkpoint.verify import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class CheckpointSearch:
     """The folder to search, and this rank's part of the check: the ranks of one node divide it among them."""
 
@@ -32,7 +32,7 @@ class CheckpointSearch:
     """The name of a checkpoint to try last."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class FoundCheckpoint:
     folder: Path
     manifest: Manifest

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from echelon.record import record
 from echelon.train.checkpoint.capture import CapturePlan, plan_capture
 from echelon.train.checkpoint.loaders import check_loaders, is_finished, is_loader, is_position
 from echelon.train.checkpoint.reader import CheckpointReader
@@ -23,7 +23,7 @@ from echelon.train.checkpoint.state import (
 from echelon.train.checkpoint.tree import FlatState
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class CheckpointParts:
     """The objects that a Checkpoint saves: `common` ones are equal on all ranks, `own` ones differ, such as loaders."""
 

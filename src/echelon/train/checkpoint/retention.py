@@ -6,10 +6,10 @@ import contextlib
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from echelon.errors import ConfigError
+from echelon.record import record
 from echelon.train.checkpoint import file_format
 from echelon.train.checkpoint.file_format import CheckpointName
 from echelon.train.checkpoint.verify import DamagedCheckpoint, committed_checkpoints, verify_manifest_and_sizes
@@ -18,7 +18,7 @@ MIN_KEPT = 2
 """Smallest number of checkpoints to keep: the newest one may prove damaged when it is needed."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class CheckpointSummary:
     """The facts about a checkpoint that retention needs. `good` is False if it is damaged."""
 
@@ -28,7 +28,7 @@ class CheckpointSummary:
     parent: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Retention:
     last: int = 3
     every: int | None = None

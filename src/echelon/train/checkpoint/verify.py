@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from echelon.record import record
 from echelon.train.checkpoint import file_format
 from echelon.train.checkpoint import file_format as manifests
 from echelon.train.checkpoint.file_format import BLOCK_BYTES, CheckpointName, Manifest, ShardFile
@@ -178,7 +178,7 @@ def verify_checkpoint(folder: Path) -> Manifest:
     return manifest
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LineageEntry:
     """A checkpoint and its parent: the checkpoint that its training continued from."""
 

@@ -7,7 +7,7 @@ import os
 import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from echelon.codec import decode, encode
 from echelon.errors import EchelonError, EnvironmentProblem
 from echelon.events import Kind, append_event
+from echelon.record import record
 from echelon.run_dir import RunDir
 from echelon.train.checkpoint import file_format
 from echelon.train.checkpoint import file_format as manifests
@@ -93,7 +94,7 @@ def sync_folder(path: Path) -> None:
         os.close(fd)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SaveContext:
     """The settings that all saves of a Checkpoint share."""
 
@@ -104,7 +105,7 @@ class SaveContext:
     timeout: timedelta
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SaveRequest:
     """The values of one save.
 
@@ -122,7 +123,7 @@ class SaveRequest:
     """The last checkpoint that was saved or loaded. Empty if there is none."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SaveResult:
     """The result of a save, the same on all ranks. `problem` is None if it succeeded."""
 
