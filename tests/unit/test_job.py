@@ -19,6 +19,7 @@ durations = st.timedeltas(min_value=timedelta(seconds=1), max_value=timedelta(da
 jobs = st.builds(
     Job,
     name=st.text(max_size=10),
+    scheduler=st.text(max_size=10),
     script=st.builds(
         Script, kind=st.sampled_from(ScriptKind), target=as_typed, args=st.lists(as_typed, max_size=5).map(tuple)
     ),
