@@ -37,9 +37,16 @@ print("few threads:", len(rank_exit._gloo_threads()) < 400)
 
 FROZEN = """
 import atexit
+from echelon.agent.rank_exit import freeze_objects
 atexit.register(lambda: print("frozen at exit:", gc.get_freeze_count() > 0))
 assert prepare_rank_exit()
-gc.freeze()
+freeze_objects()
+"""
+
+NATIVE_MODULE = """
+import sys, types
+module = sys.modules["native"] = types.ModuleType("native")
+module.function = type("nb_func", (), {"__module__": "nanobind"})()
 """
 
 EXITS = Path(__file__).parents[2] / "bench" / "scripts" / "exits.py"
@@ -61,8 +68,12 @@ def test_the_default_group_stays_alive_in_a_loop_of_groups():
     assert output_of(MANY) == "default group kept: True\nfew threads: True\n"
 
 
-def test_preloaded_objects_are_not_frozen_at_exit():
-    assert output_of(FROZEN) == "frozen at exit: False\n"
+def test_objects_stay_frozen_at_exit_because_freeing_them_takes_long():
+    assert output_of(FROZEN) == "frozen at exit: True\n"
+
+
+def test_objects_of_nanobind_are_freed_at_exit_because_it_reports_leaks():
+    assert output_of(NATIVE_MODULE + FROZEN) == "frozen at exit: False\n"
 
 
 @pytest.mark.torch
