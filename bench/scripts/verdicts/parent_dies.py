@@ -1,4 +1,4 @@
-"""One rank kills the starter (1) or the agent (2) of its node: its parent, or the parent of that one."""
+"""One rank kills a process of its node: its parent, the starter (1), or the agent (2)."""
 
 import os
 import signal
@@ -14,11 +14,22 @@ def parent_of(pid):
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid:"))
 
 
+def agent_pid():
+    """The process that was started as `echelon.pyz agent RUN ATTEMPT NODE ...` for this rank's node."""
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if "agent" in words and os.environ["ECHELON_RUN_DIR"] in words:
+            place = words.index("agent")
+            if words[place + 3] == os.environ["GROUP_RANK"]:
+                return int(entry.name)
+    return parent_of(os.getppid())  # over ssh the agent has another command line, and is the parent of the starter
+
+
 others_wait()
-pid = os.getpid()
 if "ECHELON_NODE_DIR" not in os.environ:
     sys.exit("only under echelon: by hand this would kill your shell")
-for _ in range(int(sys.argv[1])):
-    pid = parent_of(pid)
-os.kill(pid, signal.SIGKILL)
+os.kill(os.getppid() if sys.argv[1] == "1" else agent_pid(), signal.SIGKILL)
 time.sleep(60)
