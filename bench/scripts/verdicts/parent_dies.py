@@ -21,7 +21,8 @@ def agent_pid():
             words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if "agent" in words and os.environ["ECHELON_RUN_DIR"] in words:
+        is_python = Path(words[0]).name.startswith("python")  # srun has the words of its command too
+        if is_python and "agent" in words and os.environ["ECHELON_RUN_DIR"] in words:
             place = words.index("agent")
             if words[place + 3] == os.environ["GROUP_RANK"]:
                 return int(entry.name)
