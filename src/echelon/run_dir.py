@@ -219,9 +219,10 @@ class RunDir:
 def write_error(path: Path, error: OSError) -> EnvironmentProblem:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     hint = "free some space, or set ECHELON_RUNS=DIR on another disk"
+    is_file = path.parent.is_file()
     return EnvironmentProblem(
         f"cannot write {path}",
         origin=f"ECHELON_RUNS={runs}" if (runs := os.environ.get("ECHELON_RUNS")) else None,
-        why=error.strerror or str(error),
+        why=f"{path.parent} is a file, not a folder" if is_file else error.strerror or str(error),
         hint=hint if full else "set ECHELON_RUNS=DIR to a folder that you can write to",
     )

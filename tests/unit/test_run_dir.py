@@ -247,3 +247,10 @@ def test_a_job_of_another_version_is_a_config_error(run_dir, text):
     run_dir.description.write_text(text)
     with pytest.raises(ConfigError, match="cannot read the job of gpt-1"):
         run_dir.read_job()
+
+
+def test_a_file_in_the_place_of_the_runs_folder_is_named(tmp_path):
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(OSError) as caught:
+        (tmp_path / "runs" / "train-1").mkdir()
+    assert write_error(tmp_path / "runs" / "train-1", caught.value).why == f"{tmp_path}/runs is a file, not a folder"
