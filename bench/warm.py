@@ -1,4 +1,4 @@
-"""From a fault to the next all_reduce where a new starter is needed: a killed starter, a killed agent, a requeue.
+"""From a fault that needs a new starter to the next all_reduce: a killed starter, a killed agent, a requeue.
 
 Two rehearsed nodes with two ranks each. torchrun has no starter and no agent: its row is a killed launcher, and the
 user starts it again.
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from harness import SCRIPTS, Trial, repeats, side_by_side, table, torchrun
@@ -69,7 +70,8 @@ def launcher_again() -> float:
     process.kill()
     process.wait()
     for pid in trial.processes():
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     for mark in trial.folder.glob("generation-0-*"):
         mark.unlink()
     process = trial.start(torchrun(RANKS, "all_reduce_forever.py"))

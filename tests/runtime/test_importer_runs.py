@@ -24,17 +24,17 @@ def parent(pid: int) -> int:
     return int(fields[1])
 
 
-def importers(echelon) -> list[int]:
-    """The importer, its starters and their ranks have the same command line, so it is the one with another parent."""
-    forked = {pid for pid, line in marked_processes(echelon.mark) if "echelon.pyz importer" in line}
-    return [pid for pid in forked if parent(pid) not in forked]
+def importers(run) -> list[int]:
+    """The importer, its starters and their ranks have the same command line. Only it is a child of the supervisor."""
+    forked = [pid for pid, line in marked_processes(run.tool.mark) if "echelon.pyz importer" in line]
+    return [pid for pid in forked if parent(pid) == run.supervisor()]
 
 
 def running(echelon, *args):
     """A run whose ranks have all started, and the pid of its importer."""
     run = echelon.submit(*(args or SUPERVISED))
     wait_for(lambda: len(run.events("rank_ready")) >= 4, "all ranks")
-    (importer,) = importers(echelon)
+    (importer,) = importers(run)
     return run, importer
 
 
@@ -113,7 +113,7 @@ def test_a_killed_supervisor_leaves_no_importer(echelon):
     run, _ = running(echelon, *TWO_BY_TWO, STEPS, "--steps", "9000", "--seconds", "0.1")
     os.kill(run.supervisor(), signal.SIGKILL)
     wait_for(lambda: not marked_processes(echelon.mark), "all to leave", 10)
-    (run.path / "token").unlink()  # nobody was left to take it away
+    (run.path / "token").unlink()  # the killed supervisor did not remove it
 
 
 def test_cancel_during_the_import_leaves_nothing(echelon):
@@ -125,11 +125,54 @@ def test_cancel_during_the_import_leaves_nothing(echelon):
     wait_for(lambda: not marked_processes(echelon.mark), "all to leave", 10)
 
 
-def test_an_importer_that_dies_during_the_import_is_a_failed_start(echelon):
-    (echelon.folder / "torch.py").write_text("import os\nos._exit(9)\n")
+DIES_DURING_THE_IMPORT = """
+import glob, os, sys, time
+while len(glob.glob(sys.argv[-1] + "/attempt-0/node*.env")) < 2:
+    time.sleep(0.01)
+os._exit(9)
+"""
+
+
+def test_an_importer_that_dies_after_its_orders_is_a_failed_start(echelon):
+    (echelon.folder / "torch.py").write_text(DIES_DURING_THE_IMPORT)
     result = echelon("run", *TWO_BY_TWO, STEPS, env={"PYTHONPATH": str(echelon.folder)})
     assert result.returncode == 3, result.stderr
     assert "the starter process failed to start" in result.stderr
+    wait_for(lambda: not marked_processes(echelon.mark), "all to leave", 10)
+
+
+def test_ranks_of_a_snapshot_import_from_it_with_a_relative_path(echelon):
+    (echelon.folder / "lib").mkdir()
+    (echelon.folder / "lib" / "model.py").write_text("VERSION = 'old'\n")
+    script = echelon.script(
+        "train.py",
+        "import os, pathlib, time\nprint('waiting', flush=True)\n"
+        "while not (pathlib.Path(os.environ['ECHELON_SUBMIT_DIR']) / 'go').exists():\n    time.sleep(0.01)\n"
+        "import model\nprint(model.VERSION, flush=True)\n",
+    )
+    path = os.pathsep.join(filter(None, ["lib", echelon.env.get("PYTHONPATH")]))
+    run = echelon.submit("-N", "2", "--procs-per-node", "1", "--snapshot", script, env={"PYTHONPATH": path})
+    wait_for(lambda: all("waiting" in run.rank_log(rank) for rank in range(2)), "both ranks")
+    assert len(importers(run)) == 1
+    (echelon.folder / "lib" / "model.py").write_text("VERSION = 'new'\n")
+    (echelon.folder / "go").touch()
+    assert run.wait()["outcome"] == "succeeded"
+    assert [run.rank_log(rank) for rank in range(2)] == ["waiting\nold\n"] * 2
+
+
+def test_without_an_importer_the_end_of_one_agent_spares_the_other_node(echelon):
+    run, importer = running(echelon)
+    spared = parent(run.pid_of(0))
+    os.kill(importer, signal.SIGKILL)
+    wait_for(lambda: processes.start_time(importer) is None, "its end")
+    (node1,) = [
+        pid for pid, line in marked_processes(echelon.mark) if "echelon.pyz agent" in line and " node1 " in line
+    ]
+    os.kill(node1, signal.SIGKILL)
+    assert parent(run.pid_of(0, generation=1)) == spared
+    assert run.wait()["outcome"] == "succeeded"
+    assert len(run.events("fault")) == 1
+    wait_for(lambda: not marked_processes(echelon.mark), "all to leave", 10)
 
 
 def test_variables_of_the_offer_do_not_reach_ranks(echelon):

@@ -37,10 +37,9 @@ print("few threads:", len(rank_exit._gloo_threads()) < 400)
 
 FROZEN = """
 import atexit
-from echelon.agent.rank_exit import freeze_objects
 atexit.register(lambda: print("frozen at exit:", gc.get_freeze_count() > 0))
 assert prepare_rank_exit()
-freeze_objects()
+gc.freeze()
 """
 
 NATIVE_MODULE = """

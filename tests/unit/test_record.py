@@ -1,4 +1,4 @@
-"""A record behaves like a frozen dataclass with keyword arguments, and defines no class by generated code."""
+"""A record behaves like a frozen dataclass with keyword arguments."""
 
 import dataclasses
 from dataclasses import dataclass, field, replace

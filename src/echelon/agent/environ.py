@@ -1,4 +1,4 @@
-"""The environ of a node and its ranks, and the record of it without secrets."""
+"""The environ that the supervisor sends, merged with that of the host, and the record of it without secrets."""
 
 from __future__ import annotations
 

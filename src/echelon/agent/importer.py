@@ -7,6 +7,7 @@ import select
 import signal
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +42,7 @@ STRAY_SECONDS = 2.0
 def main(owner_fd: int, parent: int, run_path: Path) -> None:
     """Main function of the importer. In a forked rank it returns or raises as the user's script does."""
     processes.die_with_parent(parent)
+    os.set_inheritable(owner_fd, False)  # no program that an import starts may keep the link open
     for signum in AGENT_SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
     trouble = import_torch(read_runnable_job(RunDir(run_path)))
@@ -130,6 +132,8 @@ class Importer:
                 client = self.clients[order.number]
                 client.is_ending, client.kill_at = True, time.monotonic() + order.seconds
                 self._finish_ended_clients()
+            case EndStarter():
+                self._report(self.owner, AgentServed(number=order.number))
 
     def _read_agent(self, client: Client) -> tuple[ForkStarter, int] | None:
         """Returns the order and the descriptor in the forked starter."""
@@ -146,7 +150,11 @@ class Importer:
         return None
 
     def _fork_starter(self, client: Client, order: ForkStarter, link: int) -> tuple[ForkStarter, int] | None:
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:  # too many processes, or no memory: the agent sees that its link closes
+            os.close(link)
+            return None
         if pid == 0:
             os.setsid()
             close_signal_pipe(self.wake_pipe)
@@ -162,15 +170,15 @@ class Importer:
 
     def _reap(self) -> None:
         ended = {child.pid for child in processes.reap_children()}
-        clients = [client for client in self.clients.values() if client.starter in ended]
+        clients = [(client.starter, client) for client in self.clients.values() if client.starter in ended]
         if not clients:
             return
-        for client in clients:
+        for _, client in clients:
             client.starter = None
         self._kill_strays()
-        for client in clients:
-            if client.link.fileno() >= 0:
-                self._report(client.link, StarterEnded())
+        for pid, client in clients:
+            if pid is not None and client.link.fileno() >= 0:
+                self._report(client.link, StarterEnded(pid=pid))
         self._finish_ended_clients()
 
     def _finish_ended_clients(self) -> None:
@@ -197,7 +205,8 @@ class Importer:
         while strays := set(processes.children(os.getpid())) - self._starters():
             for pid in strays:
                 for member in (pid, *processes.descendants(pid)):
-                    processes.send_signal(member, signal.SIGKILL)
+                    with suppress(PermissionError):  # a program of another user, as sudo starts it
+                        processes.send_signal(member, signal.SIGKILL)
                 _reap_pid(pid)
             if time.monotonic() > deadline:
                 return

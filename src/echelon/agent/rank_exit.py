@@ -103,20 +103,12 @@ def _before_finalization() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))  # finalization must not destroy it either
     if _groups.all:
         _wait_for_gloo_threads()
-
-
-def freeze_objects() -> None:
-    """Call in the starter after all imports: forked ranks share these pages until a process writes to them.
-
-    Frozen objects are never freed. nanobind reports its own as leaks, so ranks unfreeze all objects at exit if one of
-    its modules is loaded (triton has one). Freeing them takes half a second of CPU time.
-    """
-    gc.freeze()
     if _uses_nanobind():
-        atexit.register(gc.unfreeze)
+        gc.unfreeze()  # it reports objects that are never collected. To collect all takes half a second of CPU time
 
 
 def _uses_nanobind() -> bool:
+    """Whether a module made with nanobind is loaded; triton has one."""
     contents = [getattr(module, "__dict__", {}) for module in list(sys.modules.values())]
     native = [content for content in contents if not str(content.get("__file__")).endswith(".py")]
     return any(type(value).__module__ == "nanobind" for content in native for value in list(content.values()))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import MutableMapping
+from contextlib import suppress
 
 from echelon.agent.context import AgentContext
 from echelon.backends.node_environ import GPU_VARIABLE, IMPORTER_DIGEST, IMPORTER_FD, environ_digest
@@ -21,6 +23,7 @@ from echelon.wire.fds import (
     KillStarter,
     OrderQueue,
     Report,
+    StarterEnded,
     StarterOrder,
     receive_order,
     send_order,
@@ -100,6 +103,8 @@ class StarterProcess:
 
     def mark_ready(self, pid: int) -> None:
         self.pid = pid
+        if isinstance(self._process, ForkedStarter):
+            self._process.open_pidfd(pid)
         self._orders.is_open = True
         self._orders.send()
 
@@ -138,15 +143,18 @@ class StarterProcess:
         """
         self.link.close()
         if not self.is_ready:
-            wait_seconds = 0.0 if isinstance(self._process, ForkedStarter) else wait_seconds
             self._process.kill()
+        if self.is_ready or not isinstance(self._process, ForkedStarter):
+            self._wait_or_kill(wait_seconds)
+        _kill_strays()
+        self._orders.clear()
+
+    def _wait_or_kill(self, seconds: float) -> None:
         try:
-            self._process.wait(wait_seconds)
+            self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._reap()
-        _kill_strays()
-        self._orders.clear()
 
     def _reap(self) -> None:
         try:
@@ -160,20 +168,49 @@ class ForkedStarter:
 
     def __init__(self, importer: socket.socket) -> None:
         self._importer = importer
+        self._pid: int | None = None
+        self._pidfd: int | None = None
+        """For the time after the death of the importer, which is the parent of the starter."""
+
+    def open_pidfd(self, pid: int) -> None:
+        self._pid = pid
+        with suppress(OSError):  # the starter has just died, or the kernel is older than 5.3
+            self._pidfd = os.pidfd_open(pid)
 
     def kill(self) -> None:
         try:
             send_order(self._importer, KillStarter())
         except OSError:
-            pass  # the importer is gone; the supervisor kills the starter with the agent
+            if self._pidfd is not None:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def wait(self, seconds: float) -> None:
-        """Waits until the starter and all processes below it are gone. Raises subprocess.TimeoutExpired."""
+        """Waits until the starter and all processes below it are gone. Raises subprocess.TimeoutExpired.
+
+        If the importer has died, waits only for the starter.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            self._wait_readable(self._importer.fileno(), deadline)
+            received = receive_order(self._importer, IMPORTER_REPORTS)
+            if received is None:
+                if self._pidfd is not None:
+                    self._wait_readable(self._pidfd, deadline)
+                return
+            if self._pid is None or received[0] == StarterEnded(pid=self._pid):
+                return  # otherwise it is about a starter that died too late
+
+    def _wait_readable(self, fd: int, deadline: float) -> None:
         poller = select.poll()
-        poller.register(self._importer, select.POLLIN | select.POLLHUP)
-        if not poller.poll(seconds * 1000):
-            raise subprocess.TimeoutExpired("starter", seconds)
-        receive_order(self._importer, IMPORTER_REPORTS)  # the only report to an agent is StarterEnded
+        poller.register(fd, select.POLLIN | select.POLLHUP)
+        left = max(0.0, deadline - time.monotonic())
+        if not poller.poll(left * 1000):
+            raise subprocess.TimeoutExpired("starter", left)
+
+    def __del__(self) -> None:
+        if self._pidfd is not None:
+            os.close(self._pidfd)
 
 
 def _kill_strays() -> None:

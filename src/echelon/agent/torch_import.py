@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from echelon.agent.rank_exit import freeze_objects, prepare_rank_exit
+from echelon.agent.rank_exit import prepare_rank_exit
 from echelon.environments import CONTAINERS
 from echelon.job import Job, Script
 from echelon.wire.reports import FatalNodeProblem
@@ -39,7 +39,7 @@ def import_torch(job: Job) -> FatalNodeProblem | None:
     _preload(_modules_to_preload(job.script) if prepare_rank_exit() else ())
     gc.enable()
     gc.collect()
-    freeze_objects()
+    gc.freeze()  # forked ranks share these pages until a process writes to them
     return None
 
 

@@ -18,7 +18,9 @@ from echelon.backends.hosts import ConnectBackHosts, Host, SchedulerQuery
 from echelon.backends.node_environ import IMPORTER_DIGEST, IMPORTER_FD, environ_digest, node_environ
 from echelon.job import Job
 from echelon.placement import gpus_of_node
+from echelon.run_dir import RunDir
 from echelon.system import processes
+from echelon.system.project import read_runnable_job
 from echelon.wire.fds import (
     IMPORTER_REPORTS,
     AgentServed,
@@ -43,7 +45,7 @@ class LocalHosts(ConnectBackHosts):
         self._job = job
         self._environ = environ
         self._agent_pids: set[int] = set()
-        self._importer = shared_importer(job, environ, run_path) if job.warm and not job.is_enclosed else None
+        self._importer = shared_importer(environ, run_path) if job.warm and not job.is_enclosed else None
         self.all: Sequence[Host] = [
             Host(name=f"node{n}", source=f"127.0.0.{n + 1}") for n in range(job.resources.all_nodes)
         ]
@@ -86,17 +88,22 @@ class LocalHosts(ConnectBackHosts):
         self._agent_pids.discard(process.pid)
         if self._importer is not None:
             self._importer.end_starter(process.pid, CLEAN_UP_SECONDS)
+        if self._importer is None or self._importer.is_running() or not self._agent_pids:
+            self._end_orphans()
+        if node_dir is not None:
+            NodeDir(node_dir).remove()
+
+    def _end_orphans(self) -> None:
         deadline = time.monotonic() + CLEAN_UP_SECONDS
         while (orphans := self._orphaned_pids()) and time.monotonic() < deadline:
             time.sleep(0.005)
         for pid in orphans:
             for member in (pid, *processes.descendants(pid)):
                 processes.send_signal(member, signal.SIGKILL)
-        if node_dir is not None:
-            NodeDir(node_dir).remove()
 
     def _orphaned_pids(self) -> list[int]:
-        """Live processes of dead agents. This process is a subreaper, so they are now its children."""
+        """Live processes of dead agents. This process is a subreaper, so they are now its children. After the death of
+        the importer, the starters of living agents are too."""
         known = self._agent_pids if self._importer is None else {*self._agent_pids, self._importer.pid}
         orphans = [pid for pid in processes.children(os.getpid()) if pid not in known]
         return [pid for pid in orphans if not _reap_pid(pid)]
@@ -117,8 +124,8 @@ class LocalHosts(ConnectBackHosts):
 class Importer:
     """The process that imports torch for all rehearsed nodes and forks their starters. It serves all attempts."""
 
-    def __init__(self, job: Job, environ: Mapping[str, str], run_path: Path) -> None:
-        """Raises OSError if the working directory of the job is missing."""
+    def __init__(self, cwd: str, environ: Mapping[str, str], run_path: Path) -> None:
+        """Raises OSError if the working directory is missing."""
         self.digest = environ_digest(environ)
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -127,7 +134,7 @@ class Importer:
                 env=environ,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                cwd=job.inner_cwd,
+                cwd=cwd,
                 start_new_session=True,
             )
         self._is_ready = False
@@ -141,7 +148,7 @@ class Importer:
         return self._process.poll() is None
 
     def serve_agent(self, agent: int, link: socket.socket) -> None:
-        with suppress(OSError):  # the importer has died: the agent notices, because the link closes
+        with suppress(OSError):  # the agent notices, because the link closes
             send_order(self._link, ServeAgent(number=agent), (link.fileno(),))
 
     def end_starter(self, agent: int, seconds: float) -> None:
@@ -180,15 +187,16 @@ _importers: list[Importer] = []
 """The importer of this process, if it has started one."""
 
 
-def shared_importer(job: Job, environ: Mapping[str, str], run_path: Path) -> Importer | None:
+def shared_importer(environ: Mapping[str, str], run_path: Path) -> Importer | None:
     """The importer of the last attempt if it still fits, otherwise a new one. None if none can start."""
+    job = read_runnable_job(RunDir(run_path))  # as the agents read it: in the snapshot, if there is one
     wanted = node_environ(environ, job)
     if _importers and _importers[0].is_running() and _importers[0].digest == environ_digest(wanted):
         return _importers[0]
     for old in _importers:
         old.end()
     try:
-        _importers[:] = [Importer(job, wanted, run_path)]
+        _importers[:] = [Importer(job.inner_cwd, wanted, run_path)]
     except OSError:
         _importers.clear()  # the agents report why
     return _importers[0] if _importers else None

@@ -19,7 +19,7 @@ from echelon.wire.reports import FatalNodeProblem, LauncherFailed, Started, Stor
 
 
 def with_short_path(path: Path, call: Callable[[str], object]) -> None:
-    """Calls `act`, a socket's bind or connect, with a short path: a socket path has at most 107 bytes."""
+    """Calls `call`, a socket's bind or connect, with a short path: a socket path has at most 107 bytes."""
     fd = os.open(path.parent, os.O_PATH | os.O_CLOEXEC)
     try:
         call(f"/proc/self/fd/{fd}/{path.name}")
@@ -149,6 +149,8 @@ class Ready:
 @record
 class StarterEnded:
     """Of the importer, to the agent: its starter and all processes below it are gone."""
+
+    pid: int
 
 
 @record

@@ -79,7 +79,7 @@ EXAMPLES = [
     (IMPORTER_ORDERS, fds.ForkStarter(agent=70, node_dir="/tmp/x", gpus=None)),
     (IMPORTER_ORDERS, fds.KillStarter()),
     (IMPORTER_REPORTS, READY),
-    (IMPORTER_REPORTS, fds.StarterEnded()),
+    (IMPORTER_REPORTS, fds.StarterEnded(pid=77)),
     (IMPORTER_REPORTS, fds.AgentServed(number=70)),
 ]
 
