@@ -20,8 +20,11 @@ if "importer" in sys.orig_argv or "starter" in sys.orig_argv:
 
 
 def parent(pid: int) -> int:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[1])
+    """0 if the process has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def importers(run) -> list[int]:
