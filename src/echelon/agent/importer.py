@@ -7,7 +7,6 @@ import select
 import signal
 import socket
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,7 +35,6 @@ from echelon.wire.node_dir import NodeDir
 
 ALONE_SECONDS = 20.0
 """After the death of the supervisor, agents end their starters in less time."""
-STRAY_SECONDS = 2.0
 
 
 def main(owner_fd: int, parent: int, run_path: Path) -> None:
@@ -175,7 +173,7 @@ class Importer:
             return
         for _, client in clients:
             client.starter = None
-        self._kill_strays()
+        processes.kill_strays(self._starters())
         for pid, client in clients:
             if pid is not None and client.link.fileno() >= 0:
                 self._report(client.link, StarterEnded(pid=pid))
@@ -198,23 +196,3 @@ class Importer:
         """Its ranks die with it; other processes below it become strays."""
         if client.starter is not None:
             processes.send_signal(client.starter, signal.SIGKILL)
-
-    def _kill_strays(self) -> None:
-        """Kills the processes that dead starters left to this process, for at most STRAY_SECONDS."""
-        deadline = time.monotonic() + STRAY_SECONDS
-        while strays := set(processes.children(os.getpid())) - self._starters():
-            for pid in strays:
-                for member in (pid, *processes.descendants(pid)):
-                    with suppress(PermissionError):  # a program of another user, as sudo starts it
-                        processes.send_signal(member, signal.SIGKILL)
-                _reap_pid(pid)
-            if time.monotonic() > deadline:
-                return
-            time.sleep(0.002)
-
-
-def _reap_pid(pid: int) -> None:
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        pass

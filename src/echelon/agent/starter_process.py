@@ -30,7 +30,6 @@ from echelon.wire.fds import (
 )
 
 REAP_SECONDS = 5.0
-STRAY_SECONDS = 2.0
 
 
 @record
@@ -130,7 +129,7 @@ class StarterProcess:
     def replace(self) -> None:
         """Call after the starter has died. Kills its remaining processes and starts a new starter."""
         self._reap()
-        _kill_strays()
+        processes.kill_strays()
         self._orders.clear()
         self.link.close()
         self._start()
@@ -146,7 +145,7 @@ class StarterProcess:
             self._process.kill()
         if self.is_ready or not isinstance(self._process, ForkedStarter):
             self._wait_or_kill(wait_seconds)
-        _kill_strays()
+        processes.kill_strays()
         self._orders.clear()
 
     def _wait_or_kill(self, seconds: float) -> None:
@@ -211,15 +210,3 @@ class ForkedStarter:
     def __del__(self) -> None:
         if self._pidfd is not None:
             os.close(self._pidfd)
-
-
-def _kill_strays() -> None:
-    """Kills and reaps the processes that a dead starter left to this process, for at most STRAY_SECONDS."""
-    deadline = time.monotonic() + STRAY_SECONDS
-    while processes.children(os.getpid()) and time.monotonic() < deadline:
-        processes.kill_descendants(os.getpid())
-        try:
-            os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        time.sleep(0.002)

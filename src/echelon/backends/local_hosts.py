@@ -106,7 +106,7 @@ class LocalHosts(ConnectBackHosts):
         the importer, the starters of living agents are too."""
         known = self._agent_pids if self._importer is None else {*self._agent_pids, self._importer.pid}
         orphans = [pid for pid in processes.children(os.getpid()) if pid not in known]
-        return [pid for pid in orphans if not _reap_pid(pid)]
+        return [pid for pid in orphans if not processes.reap_pid(pid)]
 
     def end_late_agents(self) -> None:
         pass
@@ -207,10 +207,3 @@ def _wait_for_exit(process: subprocess.Popen[bytes], seconds: float) -> None:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
         pass
-
-
-def _reap_pid(pid: int) -> bool:
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True

@@ -8,12 +8,14 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from echelon.record import record
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+STRAY_SECONDS = 2.0
 MAX_OUT_BYTES = 64 << 20
 MAX_ERR_BYTES = 64 << 10
 PIECE_BYTES = 1 << 16
@@ -128,6 +130,29 @@ def reap_children() -> Iterator[EndedChild]:
         if pid == 0:
             return
         yield EndedChild(pid=pid, code=os.waitstatus_to_exitcode(status), peak=usage.ru_maxrss << 10)
+
+
+def reap_pid(pid: int) -> bool:
+    """Reaps this child if it has ended. Returns whether it is gone."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
+
+def kill_strays(spared: Collection[int] = ()) -> None:
+    """Kills and reaps the children of this process, with all processes below them, for at most STRAY_SECONDS.
+
+    A child in `spared` is left alone. Others are processes that a dead child left to this subreaper.
+    """
+    deadline = time.monotonic() + STRAY_SECONDS
+    while (strays := set(children(os.getpid())).difference(spared)) and time.monotonic() < deadline:
+        for pid in strays:
+            for member in (pid, *descendants(pid)):
+                with suppress(PermissionError):  # a program of another user, as sudo starts it
+                    send_signal(member, signal.SIGKILL)
+            reap_pid(pid)
+        time.sleep(0.002)
 
 
 PR_SET_PDEATHSIG = 1
